@@ -1,0 +1,195 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { Command, InvalidArgumentError } from 'commander'
+import type pg from 'pg'
+import { ConfigError, loadConfig, loadEnvFile, readSettings, type Settings } from './config.ts'
+import { openPool } from './db.ts'
+
+/** What a command says and how it ends; printed in one place. */
+export interface CommandResult {
+  stdout: string
+  stderr: string
+  exitCode: number
+}
+
+const EXIT_CONFIGURATION = 78
+
+/** Runs the command line. Exit codes: 0 done, 1 failed, 2 usage, 78 configuration. */
+export async function main(argv: readonly string[]): Promise<void> {
+  try {
+    loadEnvFile()
+    await program().parseAsync(argv)
+  } catch (error) {
+    if (error instanceof ConfigError) console.error(`oncehook: ${error.message}`)
+    else console.error('oncehook:', error instanceof Error ? error.message : error)
+    process.exitCode = error instanceof ConfigError ? EXIT_CONFIGURATION : 1
+    // A part that could not start may have left timers or sockets behind.
+    setTimeout(() => process.exit(), 200).unref()
+  }
+}
+
+function program(): Command {
+  const command = new Command('oncehook')
+    .description('Records every payment event once and sends every follow-up email at most once.')
+    .showHelpAfterError()
+    .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2))
+
+  // Each command loads what it needs: verify starts in a moment, and production never loads the sandbox.
+  command
+    .command('start')
+    .description('everything on this machine: database, email sandbox, service, worker')
+    .action(async () => {
+      const { startCommand } = await import('./cli/start.ts')
+      process.exit(await startCommand(readSettings()))
+    })
+  command
+    .command('demo')
+    .description('tells what happens to duplicates, early reports, lost answers and refusals, and exits')
+    .action(async () => {
+      const { demoCommand } = await import('./cli/demo.ts')
+      process.exit(await demoCommand())
+    })
+  command
+    .command('serve')
+    .description('answer webhooks and the API')
+    .action(async () => (await import('./cli/serve.ts')).serveCommand(readSettings()))
+  command
+    .command('worker')
+    .description('process events, send emails, sweep')
+    .action(async () => (await import('./cli/serve.ts')).workerCommand(readSettings()))
+  command
+    .command('migrate')
+    .description('bring the database to the newest schema')
+    .action(async () => (await import('./cli/serve.ts')).migrateCommand(databaseSettings()))
+  command
+    .command('verify')
+    .description('check a captured request, or a file of them, and say what is wrong with it')
+    .argument('<file>', 'JSON: one request, or a file of test vectors')
+    .option('--json', 'machine-readable')
+    .action(async (file: string, options: { json?: boolean }) => {
+      const { verifyFile } = await import('./cli/verify.ts')
+      useRunning()
+      const config = await loadConfig(readSettings().configPath).catch(() => undefined)
+      const sources = (name: string) => config?.sources.get(name)
+      finish({ stderr: '', ...(await verifyFile(file, { json: options.json === true, sources })) })
+    })
+  command
+    .command('trigger')
+    .description('sign a sample event as its provider would, and post it')
+    .argument('<source>')
+    .argument('<type>', 'such as invoice.paid')
+    .option('--url <url>', 'address of the service')
+    .option('--id <id>', 'event ID; the same one again is a redelivery')
+    .option('--email <address>', "the customer's address")
+    .option('--count <n>', 'post it so many times at once', wholeNumber)
+    .action(async (name: string, type: string, options: { url?: string; id?: string; email?: string; count?: number }) => {
+      const { triggerCommand } = await import('./cli/trigger.ts')
+      const running = useRunning()
+      const settings = readSettings()
+      const config = await loadConfig(settings.configPath)
+      const source = config.sources.get(name)
+      if (!source) throw new ConfigError([`there is no source "${name}" (there are ${[...config.sources.keys()].join(', ')})`])
+      const { url = running?.url ?? settings.publicUrl ?? `http://127.0.0.1:${settings.port}`, ...rest } = options
+      finish(await triggerCommand(source, { type, url, ...rest }))
+    })
+
+  const list = (parent: Command, description: string) =>
+    parent
+      .command('list')
+      .description(description)
+      .option('--status <statuses>', 'comma list')
+      .option('--since <time>', 'ISO time, 24h, 7d')
+      .option('--limit <n>', 'rows', wholeNumber)
+      .option('--cursor <cursor>', 'the next page')
+      .option('--json', "the API's own object")
+      .option('--no-color', 'no colours')
+  const sends = command.command('sends').description('the emails that were asked for')
+  list(sends, 'newest first')
+    .option('--recipient <address>')
+    .option('--q <text>', 'key, message ID, event ID or recipient')
+    .action(async (options) => withDatabase(async (db) => (await import('./cli/sends.ts')).listSendsCommand(db, { ...options, ...terminal(options) })))
+  sends
+    .command('show')
+    .description('one send and all that is known of it')
+    .argument('<key>')
+    .option('--json', "the API's own object")
+    .option('--no-color', 'no colours')
+    .action(async (key: string, options) =>
+      withDatabase(async (db) => (await import('./cli/sends.ts')).showSendCommand(db, key, { ...options, ...terminal(options) })),
+    )
+  const events = command.command('events').description('what the providers posted')
+  list(events, 'newest first')
+    .option('--source <name>')
+    .option('--event-id <id>', "the provider's ID")
+    .option('--type <type>')
+    .action(async (options) => withDatabase(async (db) => (await import('./cli/events.ts')).listEventsCommand(db, { ...options, ...terminal(options) })))
+  events
+    .command('show')
+    .description('one event, by the ID of its row')
+    .argument('<id>')
+    .option('--json', "the API's own object")
+    .option('--no-color', 'no colours')
+    .action(async (id: string, options) =>
+      withDatabase(async (db) => (await import('./cli/events.ts')).showEventCommand(db, id, { ...options, ...terminal(options) })),
+    )
+  command
+    .command('token')
+    .description('access to the API')
+    .command('create')
+    .description('make a token; it is shown once, alone on stdout')
+    .requiredOption('--role <role>', 'reader, operator or sender')
+    .requiredOption('--name <name>', 'who or what it is for')
+    .action(async (options) => withDatabase(async (db) => (await import('./cli/token.ts')).createTokenCommand(db, options)))
+  return command
+}
+
+function wholeNumber(text: string): number {
+  if (!/^[1-9]\d{0,3}$/.test(text)) throw new InvalidArgumentError('a whole number from 1 to 9999')
+  return Number(text)
+}
+
+/** How this terminal wants its output. */
+function terminal(options: { color?: boolean }) {
+  const isTTY = process.stdout.isTTY === true
+  const { NO_COLOR, TERM, LC_ALL, LC_CTYPE, LANG } = process.env
+  return {
+    width: isTTY ? process.stdout.columns : undefined,
+    color: isTTY && options.color !== false && !NO_COLOR && TERM !== 'dumb',
+    unicode: /utf-?8/i.test(LC_ALL || LC_CTYPE || LANG || ''),
+  }
+}
+
+function finish({ stdout, stderr, exitCode }: CommandResult): void {
+  process.stdout.write(stdout)
+  process.stderr.write(stderr)
+  process.exitCode = exitCode
+}
+
+async function withDatabase(run: (db: pg.Pool) => Promise<CommandResult>): Promise<void> {
+  const { databaseUrl } = databaseSettings()
+  const pool = openPool({ url: databaseUrl, name: 'oncehook-cli', max: 2 })
+  try {
+    finish(await run(pool))
+  } finally {
+    await pool.end()
+  }
+}
+
+/** The database of the environment, else the one of a running `oncehook start` in this folder. */
+function databaseSettings(): Settings & { databaseUrl: string } {
+  const settings = readSettings()
+  const databaseUrl = settings.databaseUrl ?? readRunning()?.databaseUrl
+  if (!databaseUrl) throw new ConfigError(['DATABASE_URL is not set, and no npm start runs in this folder'])
+  return { ...settings, databaseUrl }
+}
+
+/** Takes over the development secrets of a running `oncehook start`, where the environment has none. */
+function useRunning(): ReturnType<typeof readRunning> {
+  const running = readRunning()
+  for (const [name, value] of Object.entries(running?.variables ?? {})) process.env[name] ??= value
+  return running
+}
+
+function readRunning(): { url: string; databaseUrl: string; variables: Record<string, string> } | undefined {
+  const path = '.data/running.json'
+  return existsSync(path) ? JSON.parse(readFileSync(path, 'utf8')) : undefined
+}

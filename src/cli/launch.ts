@@ -1,0 +1,207 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { type Config, ConfigError, loadConfig, type Settings } from '../config.ts'
+import { openPool } from '../db.ts'
+import { installQueues } from '../follow-ups/queue.ts'
+import { migrate } from '../migrate.ts'
+import { ensureToken } from '../ops/tokens.ts'
+import { type SandboxDatabase, startDatabase } from '../sandbox/database.ts'
+import { type InboxiliSandbox, startInboxiliSandbox } from '../sandbox/inboxili.ts'
+
+export interface Launched {
+  url: string
+  databaseUrl: string
+  operatorToken: string
+  config: Config
+  /** Undefined with the real email API, or another one under INBOXILI_BASE_URL. */
+  sandbox: InboxiliSandbox | undefined
+  /** Resolves when a part ended for good by itself. */
+  failed: Promise<string>
+  stop(): Promise<void>
+}
+
+export interface LaunchOptions {
+  /** Folder for the database, the development secrets and the token. */
+  directory: string
+  output: NodeJS.WritableStream
+  reportDelayMs?: number
+}
+
+/** What the other commands read to find a running start; it holds secrets, so only its owner may read it. */
+export interface RunningFile {
+  url: string
+  databaseUrl: string
+  variables: Record<string, string>
+}
+
+const entry = fileURLToPath(new URL('../../bin/oncehook.js', import.meta.url))
+
+/** Starts everything on this machine: database, sandbox, service and worker, each in a process that ends with this one. */
+export async function launch(settings: Settings, { directory, output, reportDelayMs }: LaunchOptions): Promise<Launched> {
+  if (settings.production) refuseEmbedded(settings)
+  await refuseUsedPort(settings)
+  mkdirSync(directory, { recursive: true })
+  const secrets = openSecrets(directory)
+  const config = await loadWithSecrets(settings, secrets)
+
+  const stops: (() => Promise<unknown>)[] = []
+  const stop = async () => {
+    for (const end of stops.splice(0).reverse()) await end()
+  }
+  try {
+    const database = settings.databaseUrl ? undefined : await startDatabase({ directory: join(directory, 'postgres') })
+    if (database) stops.push(() => database.stop())
+    const databaseUrl = settings.databaseUrl ?? (database as SandboxDatabase).url
+    await migrate(databaseUrl)
+    await installQueues(databaseUrl)
+
+    const apiKey = settings.inboxiliApiKey ?? secrets.get('INBOXILI_API_KEY')
+    const usesSandbox = !settings.inboxiliBaseUrl && !settings.inboxiliApiKey
+    const sandbox = usesSandbox
+      ? await startInboxiliSandbox({ apiKey, ...(reportDelayMs === undefined ? {} : { reportDelayMs }) })
+      : undefined
+    if (sandbox) stops.push(() => sandbox.close())
+    const baseUrl = sandbox?.url ?? settings.inboxiliBaseUrl
+
+    const operatorToken = secrets.get('OPERATOR_TOKEN', 'och_')
+    const pool = openPool({ url: databaseUrl, name: 'oncehook-start', max: 1 })
+    await ensureToken(pool, operatorToken, { name: 'start', role: 'operator' }).finally(() => pool.end())
+
+    const variables = { ...secrets.used(), DATABASE_URL: databaseUrl, INBOXILI_API_KEY: apiKey, ...(baseUrl && { INBOXILI_BASE_URL: baseUrl }) }
+    const serve = keepRunning('serve', variables, output)
+    stops.push(() => serve.stop())
+    const url = await serve.ready
+    const source = [...config.sources.values()].find((it) => it.settles)
+    if (sandbox && source) sandbox.setWebhook({ url: `${url}/webhooks/${source.name}`, secret: source.secrets[0] ?? '' })
+    const worker = keepRunning('worker', variables, output)
+    stops.push(() => worker.stop())
+    await worker.ready
+
+    const running: RunningFile = { url, databaseUrl, variables }
+    writeFileSync(join(directory, 'running.json'), JSON.stringify(running), { mode: 0o600 })
+    return { url, databaseUrl, operatorToken, config, sandbox, failed: Promise.race([serve.failed, worker.failed]), stop }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}
+
+function refuseEmbedded(settings: Settings): void {
+  const problems = [
+    ...(settings.databaseUrl ? [] : ['DATABASE_URL is not set: in production the embedded database is refused']),
+    ...(settings.inboxiliApiKey ? [] : ['INBOXILI_API_KEY is not set: in production the sandbox is refused']),
+  ]
+  if (problems.length > 0) throw new ConfigError(problems)
+}
+
+/** Said before anything is started, so that a second start leaves no trace. */
+function refuseUsedPort({ port, host }: Settings): Promise<void> {
+  return new Promise((done, fail) => {
+    const probe = createServer()
+    probe.once('error', (error: NodeJS.ErrnoException) =>
+      fail(
+        error.code === 'EADDRINUSE'
+          ? new ConfigError([
+              `port ${port} on ${host} is in use, perhaps by another npm start: stop that one, or choose another port: PORT=${port + 1} npm start`,
+            ])
+          : error,
+      ),
+    )
+    probe.listen(port, host, () => probe.close(() => done()))
+  })
+}
+
+/** Secrets for development, made on first use and kept beside the data, so that a restart keeps on verifying. */
+function openSecrets(directory: string) {
+  const path = join(directory, 'secrets.json')
+  const stored: Record<string, string> = existsSync(path) ? JSON.parse(readFileSync(path, 'utf8')) : {}
+  const used: Record<string, string> = {}
+  return {
+    get(name: string, prefix = 'whsec_'): string {
+      if (stored[name] === undefined) {
+        const encoding = prefix === 'whsec_' ? 'base64' : 'base64url'
+        stored[name] = prefix + randomBytes(32).toString(encoding)
+        writeFileSync(path, JSON.stringify(stored, null, 2), { mode: 0o600 })
+      }
+      if (name !== 'OPERATOR_TOKEN') used[name] = stored[name]
+      return stored[name]
+    },
+    used: () => used,
+  }
+}
+
+/** Loads the configuration; a secret's variable that isn't set at all gets a development secret, one set to blank is refused. */
+async function loadWithSecrets(settings: Settings, secrets: ReturnType<typeof openSecrets>): Promise<Config> {
+  try {
+    return await loadConfig(settings.configPath)
+  } catch (error) {
+    if (!(error instanceof ConfigError) || settings.production) throw error
+    const missing = error.unset.filter((name) => process.env[name] === undefined && process.env[`${name}_FILE`] === undefined)
+    if (missing.length === 0) throw error
+    for (const name of missing) process.env[name] = secrets.get(name)
+    return loadConfig(settings.configPath)
+  }
+}
+
+interface Kept {
+  /** The address of the service; an empty text for the worker. */
+  ready: Promise<string>
+  failed: Promise<string>
+  stop(): Promise<void>
+}
+
+const RESTART_AFTER_MS = 1_000
+const GRACE_BEYOND_MS = 5_000
+
+/**
+ * Runs one part in a process and a process group of its own, so that Ctrl-C reaches this process alone, which then ends the
+ * parts in order. A part that dies is started again; one that refuses its configuration isn't.
+ */
+function keepRunning(part: 'serve' | 'worker', variables: Record<string, string>, output: NodeJS.WritableStream): Kept {
+  let child: ChildProcess
+  let isStopping = false
+  let timer: NodeJS.Timeout | undefined
+  const ready = Promise.withResolvers<string>()
+  const failed = Promise.withResolvers<string>()
+  // Nobody may be waiting any more when a part fails.
+  ready.promise.catch(() => undefined)
+
+  const run = () => {
+    child = spawn(process.execPath, [entry, part], {
+      detached: true,
+      env: { ...process.env, ...variables },
+      stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
+    })
+    child.stdout?.pipe(output, { end: false })
+    child.on('message', (message: { ready?: string }) => ready.resolve(message.ready ?? ''))
+    child.once('exit', (code, signal) => {
+      const how = `${part} ended (${signal ?? `exit ${code}`})`
+      if (isStopping) return
+      ready.reject(new Error(`${how} before it was ready; its last lines say why`))
+      if (code === 78) return void failed.resolve(how)
+      timer = setTimeout(run, RESTART_AFTER_MS)
+    })
+  }
+  run()
+  return {
+    ready: ready.promise,
+    failed: failed.promise,
+    stop() {
+      isStopping = true
+      clearTimeout(timer)
+      if (child.exitCode !== null || child.signalCode !== null) return Promise.resolve()
+      return new Promise((done) => {
+        const force = setTimeout(() => child.kill('SIGKILL'), Number(process.env['SHUTDOWN_GRACE_MS'] ?? 20_000) + GRACE_BEYOND_MS)
+        child.once('exit', () => {
+          clearTimeout(force)
+          done()
+        })
+        child.kill('SIGTERM')
+      })
+    },
+  }
+}

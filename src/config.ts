@@ -1,0 +1,315 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { parseEnv } from 'node:util'
+import { z } from 'zod'
+import type { Provider } from './providers/provider.ts'
+import { createProvider, providers } from './providers/registry.ts'
+
+export { KeyError, key, period } from './sends/key.ts'
+
+/** The configuration can't be used; `problems` says all that is wrong, one line each. */
+export class ConfigError extends Error {
+  override name = 'ConfigError'
+  readonly problems: readonly string[]
+  /** Environment variables that the config file reads and that are not set. */
+  readonly unset: readonly string[]
+
+  constructor(problems: readonly string[], unset: readonly string[] = []) {
+    super(`The configuration can't be used:\n${problems.map((problem) => `  - ${problem}`).join('\n')}`)
+    this.problems = problems
+    this.unset = unset
+  }
+}
+
+// --- The user's file -------------------------------------------------------------------------------------------------
+
+/** What a rule is told about its event beside the payload. */
+export interface EventMeta {
+  source: string
+  eventId: string
+  type: string | null
+  occurredAt: Date | null
+  receivedAt: Date
+  livemode: boolean | null
+}
+
+/** One email as a rule asks for it; the fields beside `key` and `policy` are Inboxili's. */
+export interface FollowUpEmail {
+  /** Names the email, not the attempt: build it with `key()` from the business fact. */
+  key: string
+  policy?: 'claim' | undefined
+  to: string
+  from_email: string
+  from_name?: string | undefined
+  subject?: string | undefined
+  html_body?: string | undefined
+  text_body?: string | undefined
+  template_id?: string | undefined
+  template_data?: Record<string, unknown> | undefined
+}
+
+type Emails = FollowUpEmail | readonly FollowUpEmail[] | null | undefined
+
+/** Which event causes which email. */
+export interface Rule {
+  name?: string
+  source: string
+  type: string | readonly string[]
+  // biome-ignore lint/suspicious/noExplicitAny: a payload has the shape that its provider gives it, which only the rule knows
+  email(payload: any, meta: EventMeta): Emails | Promise<Emails>
+}
+
+/** One sender set up here: its provider, its secrets, and what the provider's scheme needs. */
+export interface SourceConfig {
+  provider: string
+  secrets: readonly string[]
+  mode?: 'live' | 'test'
+  toleranceSeconds?: number
+  maxBodyBytes?: number
+  [providerOption: string]: unknown
+}
+
+export interface UserConfig {
+  inboxili?: { account?: 'exclusive' | 'shared' }
+  sources: Record<string, SourceConfig>
+  followUps?: readonly Rule[]
+}
+
+/** Types the configuration file; what is wrong in it is said when it is loaded. */
+export function defineConfig(config: UserConfig): UserConfig {
+  return config
+}
+
+const variableOf = new WeakMap<readonly string[], string>()
+
+/** Reads settings of the user's file from the environment; each also as `NAME_FILE`, the path of a file that holds it. */
+export const env = {
+  /** A comma list of secrets, newest first. Unset or blank is an error when the file is loaded, never an open door. */
+  list(name: string): readonly string[] {
+    const values = (readVariable(process.env, name) ?? '').split(',').map((value) => value.trim())
+    const list = values.filter((value) => value !== '')
+    variableOf.set(list, name)
+    return list
+  },
+  /** One text, or undefined. */
+  text(name: string): string | undefined {
+    return readVariable(process.env, name)
+  },
+}
+
+// --- What the service works with -------------------------------------------------------------------------------------
+
+/** A source as the service uses it: checked, with its provider built. */
+export interface Source {
+  name: string
+  provider: Provider
+  /** What the file says beside the fields that every source has. */
+  options: Readonly<Record<string, unknown>>
+  secrets: readonly string[]
+  mode: 'live' | 'test'
+  toleranceSeconds: number
+  maxBodyBytes: number
+  /** Its events are Inboxili's delivery events, which settle sends instead of causing any. */
+  settles: boolean
+}
+
+/** A rule with its place in the file, by which people know it. */
+export interface FollowUpRule {
+  name: string
+  source: string
+  types: ReadonlySet<string>
+  email: Rule['email']
+}
+
+export interface Config {
+  sources: ReadonlyMap<string, Source>
+  rules: readonly FollowUpRule[]
+  account: 'exclusive' | 'shared'
+}
+
+const sourceName = z.string().regex(/^[a-z0-9][a-z0-9_-]{0,62}$/, 'a source name has lower-case letters, digits, - and _')
+const sourceFields = {
+  provider: z.string(),
+  secrets: z.array(z.string()),
+  mode: z.enum(['live', 'test']).default('live'),
+  toleranceSeconds: z.number().int().min(0).max(86_400).optional(),
+  maxBodyBytes: z.number().int().min(1).max(100_000_000).optional(),
+}
+const ruleSchema = z.strictObject({
+  name: z.string().min(1).max(200).optional(),
+  source: z.string(),
+  type: z.union([z.string().min(1), z.array(z.string().min(1)).min(1)]),
+  email: z.custom<Rule['email']>((value) => typeof value === 'function', 'must be a function'),
+})
+const userConfigSchema = z.strictObject({
+  inboxili: z.strictObject({ account: z.enum(['exclusive', 'shared']).optional() }).optional(),
+  sources: z.record(sourceName, z.looseObject(sourceFields)),
+  followUps: z.array(ruleSchema).default([]),
+})
+
+/** Checks the user's configuration and builds what the service works with. Throws ConfigError with all problems at once. */
+export function readConfig(input: unknown): Config {
+  const parsed = userConfigSchema.safeParse(input)
+  if (!parsed.success) throw new ConfigError(issuesOf(parsed.error))
+
+  const problems: string[] = []
+  const unset: string[] = []
+  const sources = new Map<string, Source>()
+  for (const [name, { provider: providerName, secrets, mode, toleranceSeconds, maxBodyBytes, ...options }] of Object.entries(
+    parsed.data.sources,
+  )) {
+    const given = (input as UserConfig).sources[name]?.secrets
+    const variable = given && variableOf.get(given)
+    if (secrets.length === 0 || secrets.some((secret) => secret.trim() === '')) {
+      problems.push(`source ${name}: ${variable ? `${variable} is not set` : 'secrets is empty'}, so nothing could be verified`)
+      if (variable) unset.push(variable)
+      continue
+    }
+    if (!providers.has(providerName)) {
+      problems.push(`source ${name}: there is no provider "${providerName}" (there are ${[...providers.keys()].join(', ')})`)
+      continue
+    }
+    try {
+      const provider = createProvider(providerName, options)
+      sources.set(name, {
+        name,
+        provider,
+        options,
+        secrets,
+        mode,
+        toleranceSeconds: toleranceSeconds ?? provider.toleranceSeconds,
+        maxBodyBytes: maxBodyBytes ?? provider.maxBodyBytes,
+        settles: providerName === 'inboxili',
+      })
+    } catch (error) {
+      const details = error instanceof z.ZodError ? issuesOf(error) : [String(error)]
+      problems.push(...details.map((detail) => `source ${name}: ${detail}`))
+    }
+  }
+
+  const rules = parsed.data.followUps.map((rule, index): FollowUpRule => {
+    const name = rule.name ?? `rule ${index + 1} "${[rule.type].flat().join(', ')}"`
+    if (!(rule.source in parsed.data.sources)) problems.push(`followUps ${index + 1}: there is no source "${rule.source}"`)
+    return { name, source: rule.source, types: new Set([rule.type].flat()), email: rule.email }
+  })
+  if (new Set(rules.map((rule) => rule.name)).size < rules.length) problems.push('followUps: two rules have the same name')
+
+  if (problems.length > 0) throw new ConfigError(problems, unset)
+  return { sources, rules, account: parsed.data.inboxili?.account ?? 'exclusive' }
+}
+
+let loads = 0
+
+/** Loads the configuration file as it is now; a second load sees a changed file. */
+export async function loadConfig(path: string): Promise<Config> {
+  const file = resolve(path)
+  if (!existsSync(file)) throw new ConfigError([`${file} does not exist (set ONCEHOOK_CONFIG to your configuration file)`])
+  loads += 1
+  const module = (await import(`${pathToFileURL(file).href}?load=${loads}`)) as { default?: unknown }
+  if (module.default === undefined) throw new ConfigError([`${file} has no default export: write export default defineConfig({…})`])
+  return readConfig(module.default)
+}
+
+// --- Settings from the environment -----------------------------------------------------------------------------------
+
+const whole = (fallback: number, min: number, max: number) => z.coerce.number().int().min(min).max(max).default(fallback)
+const url = z.url({ protocol: /^https?$/ })
+
+const settingsSchema = z.object({
+  NODE_ENV: z.string().default('development'),
+  PORT: whole(3000, 0, 65_535),
+  HOST: z.string().default('127.0.0.1'),
+  DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//, 'must start with postgres://').optional(),
+  ONCEHOOK_CONFIG: z.string().default('oncehook.config.ts'),
+  PUBLIC_URL: url.optional(),
+  TRUST_PROXY: z.string().optional(),
+  INBOXILI_API_KEY: z.string().optional(),
+  INBOXILI_BASE_URL: url.optional(),
+  LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
+  SHUTDOWN_GRACE_MS: whole(20_000, 100, 600_000),
+  ONCEHOOK_CALL_TIMEOUT_MS: whole(15_000, 50, 120_000),
+  ONCEHOOK_STALE_AFTER_MS: whole(300_000, 100, 86_400_000),
+  ONCEHOOK_SWEEP_EVERY_MS: whole(30_000, 50, 3_600_000),
+  ONCEHOOK_SENDS_PER_MINUTE: whole(110, 1, 1_000_000),
+  ONCEHOOK_RETRY_DELAY_MS: whole(5_000, 1_000, 3_600_000),
+  ONCEHOOK_KEEP_BODIES_DAYS: whole(90, 1, 36_500),
+})
+
+export type Settings = ReturnType<typeof readSettings>
+
+const secretVariables = ['DATABASE_URL', 'INBOXILI_API_KEY']
+
+/** The settings of this process. Blank counts as not set. Throws ConfigError with all problems at once. */
+export function readSettings(environment: NodeJS.ProcessEnv = process.env) {
+  const given: Record<string, string> = {}
+  for (const name of Object.keys(settingsSchema.shape)) {
+    const value = secretVariables.includes(name) ? readVariable(environment, name) : environment[name]
+    if (value !== undefined && value.trim() !== '') given[name] = value.trim()
+  }
+  const parsed = settingsSchema.safeParse(given)
+  if (!parsed.success) throw new ConfigError(issuesOf(parsed.error))
+  const { data } = parsed
+  return {
+    production: data.NODE_ENV === 'production',
+    port: data.PORT,
+    host: data.HOST,
+    databaseUrl: data.DATABASE_URL,
+    configPath: data.ONCEHOOK_CONFIG,
+    publicUrl: data.PUBLIC_URL,
+    trustProxy: data.TRUST_PROXY,
+    inboxiliApiKey: data.INBOXILI_API_KEY,
+    inboxiliBaseUrl: data.INBOXILI_BASE_URL,
+    logLevel: data.LOG_LEVEL,
+    shutdownGraceMs: data.SHUTDOWN_GRACE_MS,
+    callTimeoutMs: data.ONCEHOOK_CALL_TIMEOUT_MS,
+    staleAfterMs: data.ONCEHOOK_STALE_AFTER_MS,
+    sweepEveryMs: data.ONCEHOOK_SWEEP_EVERY_MS,
+    sendsPerMinute: data.ONCEHOOK_SENDS_PER_MINUTE,
+    retryDelayMs: data.ONCEHOOK_RETRY_DELAY_MS,
+    keepBodiesDays: data.ONCEHOOK_KEEP_BODIES_DAYS,
+  }
+}
+
+/** Secrets that stand in every tutorial: whoever guesses one can forge events. */
+const wellKnown = /^(whsec_)?(test|secret|password|changeme|change[_-]me|example|default|webhook|your[_-].*|xxx+)$/i
+
+/** What a production start must refuse (I22): missing or guessable secrets. One line each; empty when all is well. */
+export function productionProblems(settings: Settings, config: Config): string[] {
+  const problems: string[] = []
+  if (!settings.databaseUrl) problems.push('DATABASE_URL is not set: in production the embedded database is refused')
+  if (!settings.inboxiliApiKey) problems.push('INBOXILI_API_KEY is not set: in production the sandbox is refused')
+  for (const source of config.sources.values()) {
+    if (source.secrets.some((secret) => wellKnown.test(secret) || secret.length < 8)) {
+      problems.push(`source ${source.name}: a secret is a default or shorter than 8 characters`)
+    }
+  }
+  return problems
+}
+
+const fromEnvFile = new Set<string>()
+
+/** Reads `.env` beside the process, now or again: what the environment itself says stands over it. */
+export function loadEnvFile(path = '.env'): void {
+  if (!existsSync(path)) return
+  for (const [name, value] of Object.entries(parseEnv(readFileSync(path, 'utf8')))) {
+    if (value === undefined || (process.env[name] !== undefined && !fromEnvFile.has(name))) continue
+    process.env[name] = value
+    fromEnvFile.add(name)
+  }
+}
+
+function readVariable(environment: NodeJS.ProcessEnv, name: string): string | undefined {
+  const path = environment[`${name}_FILE`]
+  if (environment[name] !== undefined) return environment[name]
+  if (!path) return undefined
+  try {
+    return readFileSync(path, 'utf8').trim()
+  } catch {
+    throw new ConfigError([`${name}_FILE: ${path} can't be read`])
+  }
+}
+
+function issuesOf(error: z.ZodError): string[] {
+  return error.issues.map((issue) => `${issue.path.join('.') || 'configuration'}: ${issue.message}`)
+}

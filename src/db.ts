@@ -1,0 +1,84 @@
+import pg from 'pg'
+
+/** Anything that runs one statement: a pool, a connection, or the transaction of somebody else. */
+export interface Db {
+  query<Row extends pg.QueryResultRow = pg.QueryResultRow>(
+    config: string | pg.QueryConfig,
+    values?: readonly unknown[],
+  ): Promise<pg.QueryResult<Row>>
+}
+
+declare const insideTransaction: unique symbol
+
+/** A connection inside an open transaction: what takes it can't be called with a pool. */
+export interface Tx extends Db {
+  readonly [insideTransaction]: true
+}
+
+export interface PoolOptions {
+  url: string
+  name: string
+  max: number
+  /** Milliseconds that the server gives one statement. */
+  statementTimeout?: number
+}
+
+/** A pool whose waits are bounded: a connection within 1 s, a statement within its timeout, or an error. */
+export function openPool({ url, name, max, statementTimeout = 10_000 }: PoolOptions): pg.Pool {
+  const pool = new pg.Pool({
+    connectionString: url,
+    application_name: name,
+    max,
+    connectionTimeoutMillis: 1_000,
+    statement_timeout: statementTimeout,
+    // A server that no longer answers at all: the client gives up a little later than the server would have.
+    query_timeout: statementTimeout + 1_000,
+    idle_in_transaction_session_timeout: 30_000,
+    keepAlive: true,
+  })
+  // An idle connection that the server closes is replaced by the pool; without a listener it would end the process.
+  pool.on('error', () => undefined)
+  return pool
+}
+
+/**
+ * Runs work in one transaction: committed when it returns, rolled back when it throws. A connection whose state is in
+ * doubt (a failed commit or rollback) is closed, never reused.
+ */
+export async function inTransaction<Result>(pool: pg.Pool, work: (tx: Tx) => Promise<Result>): Promise<Result> {
+  const client = await pool.connect()
+  // A broken connection reports by an event as well as by the failing query, which is the one that we look at.
+  const ignore = () => undefined
+  client.on('error', ignore)
+  let broken = true
+  try {
+    await client.query('begin')
+    const result = await work(client as unknown as Tx)
+    await client.query('commit')
+    broken = false
+    return result
+  } catch (error) {
+    broken = await client.query('rollback').then(
+      () => false,
+      () => true,
+    )
+    throw error
+  } finally {
+    client.off('error', ignore)
+    client.release(broken)
+  }
+}
+
+/** True when the error means that storage is away or overloaded, so that the same request may succeed later. */
+export function isStorageAway(error: unknown): boolean {
+  if (!(error instanceof Error)) return false
+  const { code } = error as { code?: unknown }
+  if (typeof code === 'string') {
+    // connection exception, insufficient resources, operator intervention, system error, read-only, lock or serialisation
+    if (/^(08|53|57|58)/.test(code) || ['25006', '40001', '40P01', '55P03', '72000'].includes(code)) return true
+    if (/^(ECONN|ETIMEDOUT|ENOTFOUND|EPIPE|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ENOENT)/.test(code)) return true
+  }
+  return /timeout exceeded when trying to connect|Query read timeout|Connection terminated|Client has encountered a connection error/i.test(
+    error.message,
+  )
+}

@@ -1,0 +1,81 @@
+import type { IncomingMessage } from 'node:http'
+import { type Readable, Transform } from 'node:stream'
+import zlib from 'node:zlib'
+import getRawBody from 'raw-body'
+
+/** A body that can't be taken, with the status to answer. `aborted`: the client is gone, nobody reads an answer. */
+export class BadBody extends Error {
+  override name = 'BadBody'
+  readonly status: 400 | 413 | 415
+  readonly code: string
+  readonly aborted: boolean
+
+  constructor(status: 400 | 413 | 415, code: string, message: string, aborted = false) {
+    super(message)
+    this.status = status
+    this.code = code
+    this.aborted = aborted
+  }
+}
+
+const inflaters: Record<string, () => zlib.Gunzip | zlib.Inflate | zlib.BrotliDecompress> = {
+  gzip: () => zlib.createGunzip(),
+  'x-gzip': () => zlib.createGunzip(),
+  deflate: () => zlib.createInflate(),
+  br: () => zlib.createBrotliDecompress(),
+}
+
+/** Inflated bytes for each compressed one, above which a body is a bomb; small bodies may compress as well as they like. */
+const MOST_RATIO = 100
+const RATIO_COUNTS_FROM = 64 * 1024
+
+/** The bytes of a body after content decoding. Rejects with BadBody: over the limit, broken, or in an unknown encoding. */
+export async function readRawBody(req: IncomingMessage, limit: number): Promise<Buffer> {
+  const encoding = (req.headers['content-encoding'] ?? 'identity').trim().toLowerCase()
+  try {
+    if (encoding === '' || encoding === 'identity') {
+      return await getRawBody(req, { length: req.headers['content-length'] ?? null, limit })
+    }
+    const inflate = inflaters[encoding]?.()
+    if (!inflate) throw new BadBody(415, 'unsupported_encoding', 'Content-Encoding must be gzip, deflate, br or identity')
+    return await getRawBody(inflated(req, inflate), { limit })
+  } catch (error) {
+    req.unpipe()
+    req.resume()
+    throw toBadBody(error, req)
+  }
+}
+
+function inflated(req: IncomingMessage, inflate: Transform): Readable {
+  let received = 0
+  let produced = 0
+  req.on('data', (chunk: Buffer) => {
+    received += chunk.length
+  })
+  const bounded = new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      produced += chunk.length
+      const isBomb = produced > RATIO_COUNTS_FROM && produced > received * MOST_RATIO
+      done(isBomb ? new BadBody(413, 'body_too_large', `the body inflates to more than ${MOST_RATIO} times its size`) : null, chunk)
+    },
+  })
+  const fail = (error: Error) => bounded.destroy(error)
+  req.once('error', fail)
+  req.once('aborted', () => fail(new BadBody(400, 'aborted', 'the client went away', true)))
+  inflate.once('error', (error) => fail(new BadBody(400, 'broken_compression', error.message)))
+  req.pipe(inflate).pipe(bounded)
+  bounded.once('close', () => {
+    req.unpipe(inflate)
+    inflate.destroy()
+  })
+  return bounded
+}
+
+function toBadBody(error: unknown, req: IncomingMessage): unknown {
+  if (error instanceof BadBody) return error
+  const { status, type } = error as { status?: number; type?: string }
+  if (type === 'request.aborted' || req.destroyed) return new BadBody(400, 'aborted', 'the client went away', true)
+  if (status === 413) return new BadBody(413, 'body_too_large', 'the body is larger than this source takes')
+  if (status === 400) return new BadBody(400, 'bad_body', 'the body does not have the length that was announced')
+  return error
+}

@@ -1,0 +1,59 @@
+import { Router } from 'express'
+import type { Config } from '../config.ts'
+import type { Log } from '../log.ts'
+import { sendProblem, sendStorageProblem } from '../problem.ts'
+import { BadBody, readRawBody } from './raw-body.ts'
+import { type ReceiveDeps, receive } from './receive.ts'
+import { NotRecorded } from './record.ts'
+
+export interface EventRoutesDeps extends ReceiveDeps {
+  config(): Config
+  log: Log
+  /** Counts one answer of a source and the seconds it took. */
+  acknowledged(source: string, result: string, seconds: number): void
+}
+
+/** `POST /webhooks/:source`: 2xx means committed, 401 never says why, and nothing is kept of what isn't verified. */
+export function eventRoutes(deps: EventRoutesDeps): Router {
+  return Router({ caseSensitive: true, strict: true })
+    .post('/webhooks/:source', async (req, res) => {
+      const started = performance.now()
+      const source = deps.config().sources.get(req.params.source)
+      if (!source) return void sendProblem(res.set('Connection', 'close'), 404, 'unknown_source')
+      const report = (result: string, facts: object = {}) => {
+        const seconds = (performance.now() - started) / 1000
+        deps.acknowledged(source.name, result, seconds)
+        deps.log.info({ source: source.name, result, ms: Math.round(seconds * 10_000) / 10, request: res.locals['requestId'], ...facts }, 'webhook')
+      }
+
+      const body = await readRawBody(req, source.maxBodyBytes).catch(asValue(BadBody))
+      if (body instanceof BadBody) {
+        report(body.code)
+        if (body.aborted) return void res.destroy()
+        return void sendProblem(res.set('Connection', 'close'), body.status, body.code as 'bad_body', body.message)
+      }
+
+      const received = await receive(deps, source, { headers: req.headersDistinct, body }).catch(asValue(NotRecorded))
+      if (received instanceof NotRecorded) {
+        report('not_recorded', { error: received.cause ?? received })
+        return void sendStorageProblem(res)
+      }
+      if (!received.ok) {
+        report('refused', { reason: received.reason, bytes: body.length })
+        return void res.status(401).end()
+      }
+      report(received.status, { events: received.events.length, bytes: body.length })
+      res.json({ status: received.status, events: received.events })
+    })
+    .all('/webhooks/:source', (_req, res) => {
+      sendProblem(res.set('Allow', 'POST'), 405, 'method_not_allowed', 'webhooks are posted')
+    })
+}
+
+/** Turns one expected class of rejection into a value; all others go on to the error handler. */
+function asValue<Expected>(expected: new (...args: never[]) => Expected): (error: unknown) => Expected {
+  return (error) => {
+    if (error instanceof expected) return error
+    throw error
+  }
+}

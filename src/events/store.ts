@@ -1,0 +1,182 @@
+import type { Db } from '../db.ts'
+import type { ReadEvent } from '../providers/read-events.ts'
+
+/** One POST, verified and read, on its way into the database. */
+export interface Delivery {
+  source: string
+  body: Buffer
+  sha256: Buffer
+  /** The allow-listed headers. */
+  headers: Record<string, string>
+  /** Which of the configured secrets verified it. */
+  secretIndex: number | null
+  events: readonly NewEvent[]
+}
+
+/** An event as it is stored first. */
+export interface NewEvent extends ReadEvent {
+  status: 'pending' | 'ignored' | 'quarantined'
+  error: string | null
+}
+
+/** One event of one delivery. */
+export interface Item {
+  delivery: Delivery
+  event: NewEvent
+}
+
+/** A stored event that an arriving one repeats. */
+export interface Held {
+  /** Row of webhook_events. */
+  id: string
+  event_id: string
+  body_sha256: Buffer
+}
+
+const column = <Value>(items: readonly Item[], value: (item: Item) => Value): Value[] => items.map(value)
+
+/**
+ * The insert of a batch with the jobs of its new events, one statement and so one transaction. `on conflict do nothing` has
+ * no target: a clash on either unique key makes a redelivery of it. Bodies and hashes come as one binary value each.
+ */
+export function insertStatement(eventJobsInsert: string, wake: string): string {
+  return `with given as materialized (
+      select given.*, substring($2::bytea from place.hash_offset for 32) as sha256,
+        substring($1::bytea from place.body_offset for place.body_length) as body
+      from unnest($3::text[], $4::text[], $5::text[], $6::bool[], $7::text[], $8::bool[], $9::timestamptz[], $10::text[], $11::text[],
+          $12::jsonb[], $13::smallint[], $14::int[])
+        as given (source, event_id, id_basis, id_signed, type, livemode, occurred_at, status, error, headers, secret_index, place)
+      join unnest($15::int[], $16::int[], $17::int[], $18::bool[]) with ordinality
+        as place (body_offset, body_length, hash_offset, holds_several, number) on place.number = given.place
+    ), inserted as (
+      insert into webhook_events (source, event_id, id_basis, id_signed, type, livemode, occurred_at, status, error, headers, secret_index,
+        body_sha256, body)
+      select source, event_id, id_basis, id_signed, type, livemode, occurred_at, status, error, headers, secret_index,
+        sha256, case when not ($18::bool[])[place] then body end
+      from given order by source, event_id
+      on conflict do nothing
+      returning id, source, event_id, status, body_sha256, body
+    ), shared_bodies as (
+      insert into webhook_bodies (sha256, body)
+      select distinct on (sha256) sha256, body from given
+      where ($18::bool[])[place] and sha256 in (select body_sha256 from inserted)
+      order by sha256
+      on conflict (sha256) do update set body = excluded.body where webhook_bodies.body is null
+    ), new_jobs as (
+      select json_build_object('event', id::text) as data from inserted where status = 'pending'
+    ), jobs as (${eventJobsInsert})
+    select source, event_id, (select ${wake} where exists (select from new_jobs)) as woken from inserted`
+}
+
+/** Inserts what is new of the items, whose (source, event ID) are distinct; answers which were. */
+export async function insertEvents(db: Db, statement: string, items: readonly Item[]): Promise<Set<string>> {
+  const deliveries = [...new Set(items.map((item) => item.delivery))]
+  const numbers = new Map(deliveries.map((delivery, index) => [delivery, index + 1]))
+  const offsets: number[] = []
+  let length = 1
+  for (const { body } of deliveries) {
+    offsets.push(length)
+    length += body.length
+  }
+
+  const { rows } = await db.query<{ source: string; event_id: string }>({
+    name: 'insert-events',
+    text: statement,
+    values: [
+      deliveries.length === 1 ? deliveries[0]?.body : Buffer.concat(deliveries.map(({ body }) => body)),
+      Buffer.concat(deliveries.map(({ sha256 }) => sha256)),
+      column(items, ({ delivery }) => delivery.source),
+      column(items, ({ event }) => event.id),
+      column(items, ({ event }) => event.idBasis),
+      column(items, ({ event }) => event.idIsSigned),
+      column(items, ({ event }) => event.type),
+      column(items, ({ event }) => event.livemode),
+      column(items, ({ event }) => event.occurredAt),
+      column(items, ({ event }) => event.status),
+      column(items, ({ event }) => event.error),
+      column(items, ({ delivery }) => JSON.stringify(delivery.headers)),
+      column(items, ({ delivery }) => delivery.secretIndex),
+      column(items, ({ delivery }) => numbers.get(delivery)),
+      offsets,
+      deliveries.map(({ body }) => body.length),
+      deliveries.map((_, index) => index * 32 + 1),
+      deliveries.map(({ events }) => events.length > 1),
+    ],
+  })
+  return new Set(rows.map((row) => eventKey(row.source, row.event_id)))
+}
+
+/** Identifies an event among all sources; a source name has no blank. */
+export function eventKey(source: string, eventId: string): string {
+  return `${source} ${eventId}`
+}
+
+/**
+ * Counts a redelivery of each stored event that the items repeat, by its ID or, where that isn't signed, by its bytes.
+ * Answers the held row of each item, in the items' order. Rows are locked in the order of their ID, so that two batches with
+ * the same events don't deadlock.
+ */
+export async function countRedeliveries(db: Db, items: readonly Item[]): Promise<(Held | undefined)[]> {
+  const { rows } = await db.query<Held & { number: string }>({
+    name: 'count-redeliveries',
+    text: `with given as materialized (
+        select * from unnest($1::text[], $2::text[], $3::text[], $4::bool[], $5::text[]) with ordinality
+          as given (source, event_id, type, id_signed, sha256, number)
+      ), found as materialized (
+        select distinct on (number) number, id from (
+          select number, events.id, 1 as preference from given join webhook_events events using (source, event_id)
+          union all
+          select number, events.id, 2 from given join webhook_events events
+            on events.source = given.source and events.type is not distinct from given.type
+              and events.body_sha256 = decode(given.sha256, 'hex') and not events.id_signed
+          where not given.id_signed
+        ) matches order by number, preference
+      ), locked as materialized (
+        select id from webhook_events where id in (select id from found) order by id for no key update
+      )
+      , counted as (
+        update webhook_events events set redeliveries = redeliveries + times, last_redelivered_at = now()
+        from (select id, count(*)::int as times from found join locked using (id) group by id) again
+        where events.id = again.id
+        returning events.id, events.event_id, events.body_sha256
+      )
+      select number, counted.* from found join counted using (id)`,
+    values: [
+      column(items, ({ delivery }) => delivery.source),
+      column(items, ({ event }) => event.id),
+      column(items, ({ event }) => event.type),
+      column(items, ({ event }) => event.idIsSigned),
+      column(items, ({ delivery }) => delivery.sha256.toString('hex')),
+    ],
+  })
+  const byNumber = new Map(rows.map(({ number, ...held }) => [Number(number), held]))
+  return items.map((_, index) => byNumber.get(index + 1))
+}
+
+/** The stored bytes and headers of an event, wherever they lie; body null once retention has emptied them. */
+export async function findStoredRequest(
+  db: Db,
+  id: string,
+): Promise<{ source: string; body: Buffer | null; headers: Record<string, string> } | undefined> {
+  const { rows } = await db.query<{ source: string; body: Buffer | null; headers: Record<string, string> }>({
+    name: 'find-stored-request',
+    text: `select source, headers, coalesce(events.body, bodies.body) as body
+      from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256 where events.id = $1`,
+    values: [id],
+  })
+  return rows[0]
+}
+
+/** Keeps a body that came under a held ID with other content, once per content. */
+export async function keepConflict(db: Db, id: string, { body, sha256 }: Delivery): Promise<void> {
+  await db.query(
+    `insert into webhook_conflicts (event, body, body_sha256) values ($1, $2, $3)
+     on conflict on constraint webhook_conflicts_once do update set times = webhook_conflicts.times + 1`,
+    [id, body, sha256],
+  )
+}
+
+/** Counts a redelivery that said the same in other bytes. */
+export async function countBenignVariant(db: Db, id: string): Promise<void> {
+  await db.query('update webhook_events set benign_variants = benign_variants + 1 where id = $1', [id])
+}

@@ -1,0 +1,218 @@
+import pg from 'pg'
+import { type JobResult, type JobWithMetadata, PgBoss } from 'pg-boss'
+import type { Db, Tx } from '../db.ts'
+import type { Log } from '../log.ts'
+
+// The only user of the job library. The queue is at least once and has no fence: a job that runs twice, or late, must find
+// by the rows themselves that there is nothing left to do.
+
+const PROCESS_EVENT = 'process-event'
+const SEND = 'send'
+const WAKE_CHANNEL = 'oncehook_jobs'
+
+/** Tries of an event whose rule throws: about a day with the delays between them. */
+const PROCESS_TRIES = 24
+
+const common = { heartbeatSeconds: 10, retryBackoff: true, expireInSeconds: 900, deleteAfterSeconds: 3_600 }
+const queueOptions = (retryDelayMs: number) => {
+  const retryDelay = Math.max(1, Math.round(retryDelayMs / 1_000))
+  return {
+    [PROCESS_EVENT]: { ...common, retryLimit: PROCESS_TRIES - 1, retryDelay, retryDelayMax: 3_600 },
+    // Storage was away, or a worker died. What Inboxili refused is repeated by a job of its own, never by this.
+    [SEND]: { ...common, retryLimit: 100, retryDelay, retryDelayMax: 300 },
+  }
+}
+
+/** Installs or updates the job library's own schema, and the queues. Part of migrating; safe to run again. */
+export async function installQueues(databaseUrl: string): Promise<void> {
+  const boss = new PgBoss({ connectionString: databaseUrl, max: 2, supervise: false, schedule: false, registerInstance: false })
+  boss.on('error', () => undefined)
+  await boss.start()
+  try {
+    for (const [name, options] of Object.entries(queueOptions(5_000))) await boss.createQueue(name, options)
+  } finally {
+    await boss.stop({ graceful: false })
+  }
+}
+
+/** Makes jobs inside the transactions of others. */
+export interface Jobs {
+  /**
+   * The library's own insert of process-event jobs, to stand as a `with` query after one named `new_jobs` whose column
+   * `data` has a json object per job.
+   */
+  eventJobsInsert: string
+  /** Wakes the workers when the transaction commits; to be called from the final select. */
+  wake: string
+  enqueueSends(tx: Tx, jobs: readonly { key: string; startAfter?: Date | undefined }[]): Promise<void>
+  enqueueEvents(tx: Tx, events: readonly string[]): Promise<void>
+}
+
+/** Reads the library's insert once; throws when the queues are not installed. */
+export async function openJobs(databaseUrl: string): Promise<Jobs> {
+  const boss = new PgBoss({
+    connectionString: databaseUrl,
+    max: 1,
+    migrate: false,
+    supervise: false,
+    schedule: false,
+    registerInstance: false,
+  })
+  boss.on('error', () => undefined)
+  await boss.start()
+  try {
+    const eventInsert = await insertOf(boss, PROCESS_EVENT)
+    const sendInsert = await insertOf(boss, SEND)
+    const enqueue = async (tx: Tx, queue: string, insert: string, jobs: readonly object[]) => {
+      if (jobs.length === 0) return
+      await tx.query({ name: `enqueue-${queue}`, text: insert, values: [JSON.stringify(jobs)] })
+      await tx.query({ name: 'wake-workers', text: `select pg_notify('${WAKE_CHANNEL}', $1)`, values: [queue] })
+    }
+    return {
+      eventJobsInsert: eventInsert.replace('$1::text::json', `(select json_agg(json_build_object('data', data)) from new_jobs)`),
+      wake: `pg_notify('${WAKE_CHANNEL}', '${PROCESS_EVENT}')`,
+      enqueueSends: (tx, jobs) =>
+        enqueue(tx, SEND, sendInsert, jobs.map(({ key, startAfter }) => ({ data: { key }, ...(startAfter && { startAfter: startAfter.toISOString() }) }))),
+      enqueueEvents: (tx, events) => enqueue(tx, PROCESS_EVENT, eventInsert, events.map((event) => ({ data: { event } }))),
+    }
+  } finally {
+    await boss.stop({ graceful: false })
+  }
+}
+
+/** The statement by which the library inserts jobs, with the jobs as its one parameter. */
+async function insertOf(boss: PgBoss, queue: string): Promise<string> {
+  let captured = ''
+  const executeSql = async (text: string) => {
+    captured = text
+    return { rows: [] }
+  }
+  await boss.insert(queue, [{ data: {} }], { db: { executeSql } })
+  if (!captured.includes('$1::text::json') || /\$[2-9]/.test(captured)) throw new Error("pg-boss's insert has changed its form")
+  return captured
+}
+
+const unfinishedJob = (queue: string, field: string, value: string) =>
+  `exists (select from pgboss.job where name = '${queue}' and state < 'completed' and data ->> '${field}' = ${value})`
+
+/** Waiting sends without an unfinished job, oldest first. A trigger's own transaction has both, so there is no age limit. */
+export async function findSendsWithoutJob(db: Db): Promise<string[]> {
+  const { rows } = await db.query<{ dedupe_key: string }>(
+    `select dedupe_key from email_sends
+     where (state = 'queued' or (state = 'rejected' and send_after is not null)) and not ${unfinishedJob(SEND, 'key', 'dedupe_key')}
+     order by queued_at limit 1000 for update skip locked`,
+  )
+  return rows.map((row) => row.dedupe_key)
+}
+
+/** Pending events without an unfinished job, oldest first. */
+export async function findEventsWithoutJob(db: Db): Promise<string[]> {
+  const { rows } = await db.query<{ id: string }>(
+    `select id from webhook_events where status = 'pending' and not ${unfinishedJob(PROCESS_EVENT, 'event', 'id::text')}
+     order by id limit 1000 for update skip locked`,
+  )
+  return rows.map((row) => row.id)
+}
+
+export interface Handlers {
+  processEvent(event: string, isLastTry: boolean): Promise<void>
+  send(key: string): Promise<void>
+}
+
+export interface Workers {
+  /** Takes no new jobs, waits for the running ones at most this long, and gives the rest back. */
+  stop(timeoutMs: number): Promise<void>
+}
+
+/** Works on jobs until stopped. Jobs of a killed process are taken over within about 20 s, by their missing heartbeat. */
+export async function startWorkers(databaseUrl: string, handlers: Handlers, retryDelayMs: number, log: Log): Promise<Workers> {
+  const boss = new PgBoss({
+    connectionString: databaseUrl,
+    application_name: 'oncehook-jobs',
+    max: 6,
+    migrate: false,
+    schedule: false,
+    superviseIntervalSeconds: 5,
+    monitorIntervalSeconds: 5,
+    persistWarnings: false,
+  })
+  boss.on('error', (error) => log.warn({ error }, 'job queue'))
+  await boss.start()
+  for (const [name, options] of Object.entries(queueOptions(retryDelayMs))) await boss.updateQueue(name, options)
+
+  const wake = new Map<string, string[]>([
+    [PROCESS_EVENT, []],
+    [SEND, []],
+  ])
+  const work = async (queue: string, workers: number, batchSize: number, handle: (job: JobWithMetadata<Record<string, string>>) => Promise<void>) => {
+    for (let index = 0; index < workers; index += 1) {
+      const id = await boss.work(
+        queue,
+        { batchSize, includeMetadata: true, perJobResults: true, pollingIntervalSeconds: 1, burstWhenBatchFull: true },
+        async (jobs: JobWithMetadata<Record<string, string>>[]): Promise<JobResult[]> => {
+          const results = await Promise.all(
+            jobs.map(async (job): Promise<JobResult> => {
+              try {
+                await handle(job)
+                return { id: job.id, status: 'completed' }
+              } catch (error) {
+                log.warn({ error, queue, job: job.id, retries: job.retryCount }, 'job failed')
+                return { id: job.id, status: 'failed' }
+              }
+            }),
+          )
+          // More may be waiting than one fetch holds: look again at once instead of at the next poll.
+          boss.notifyWorker(id)
+          return results
+        },
+      )
+      wake.get(queue)?.push(id)
+    }
+  }
+  await work(PROCESS_EVENT, 2, 10, (job) => handlers.processEvent(job.data['event'] ?? '', job.retryCount >= job.retryLimit))
+  await work(SEND, 8, 1, (job) => handlers.send(job.data['key'] ?? ''))
+
+  const listener = listen(databaseUrl, (queue) => {
+    for (const id of wake.get(queue) ?? []) boss.notifyWorker(id)
+  })
+  return {
+    async stop(timeoutMs) {
+      listener.close()
+      await boss.stop({ graceful: true, timeout: timeoutMs })
+    },
+  }
+}
+
+/** Listens on a connection of its own and comes back after losing it; polling covers the time between. */
+function listen(databaseUrl: string, onNotice: (payload: string) => void): { close(): void } {
+  let closed = false
+  let client: pg.Client | undefined
+  let timer: NodeJS.Timeout | undefined
+  const connect = () => {
+    if (closed) return
+    const next = new pg.Client({ connectionString: databaseUrl, application_name: 'oncehook-listen', keepAlive: true })
+    client = next
+    let lost = false
+    const retry = () => {
+      if (lost) return
+      lost = true
+      next.end().catch(() => undefined)
+      if (!closed) timer = setTimeout(connect, 1_000)
+    }
+    next.on('error', retry)
+    next.on('end', retry)
+    next.on('notification', ({ payload }) => onNotice(payload ?? ''))
+    next
+      .connect()
+      .then(() => next.query(`listen ${WAKE_CHANNEL}`))
+      .catch(retry)
+  }
+  connect()
+  return {
+    close() {
+      closed = true
+      clearTimeout(timer)
+      client?.end().catch(() => undefined)
+    },
+  }
+}

@@ -1,0 +1,39 @@
+import pino from 'pino'
+
+export type Log = pino.Logger
+
+/**
+ * One JSON line per fact on stdout. What goes in are names, ids, counts and reasons; bodies, secrets and email addresses
+ * never do. The redaction is the second line of defence, for objects that bring such fields along.
+ */
+export function createLog(level: string, name: string): Log {
+  return pino({
+    level,
+    base: { process: name, pid: process.pid },
+    timestamp: pino.stdTimeFunctions.isoTime,
+    formatters: { level: (label) => ({ level: label }) },
+    redact: {
+      paths: ['headers', 'body', 'message.to', 'to', 'recipient', 'email', 'token', 'secret', 'secrets', 'apiKey', 'authorization'],
+      censor: '[redacted]',
+    },
+    serializers: { error: describeError },
+  })
+}
+
+/** What may be logged of an error: its class, code, text and stack; never properties that hold a query's values. */
+export function describeError(error: unknown): Record<string, unknown> {
+  if (!(error instanceof Error)) return { text: maskAddresses(String(error)) }
+  const { code, constraint } = error as { code?: unknown; constraint?: unknown }
+  return {
+    name: error.name,
+    ...(code === undefined ? {} : { code }),
+    ...(constraint === undefined ? {} : { constraint }),
+    text: maskAddresses(error.message),
+    stack: maskAddresses(error.stack?.split('\n').slice(1).join('\n') ?? ''),
+  }
+}
+
+/** A text without email addresses. */
+export function maskAddresses(text: string): string {
+  return text.slice(0, 4_000).replace(/[^\s"'<>(),;:@]{1,64}@[^\s"'<>(),;:@]{1,255}/g, '[address]')
+}

@@ -1,0 +1,134 @@
+import type { Db } from '../db.ts'
+import type { Status } from '../sends/lifecycle.ts'
+import { type EventFilter, type EventStatus, encodeCursor } from './filters.ts'
+
+// Read-only.
+
+/** One event as a list has it, under the names of its columns. */
+export interface EventRow {
+  id: string
+  source: string
+  event_id: string
+  id_basis: string
+  type: string | null
+  livemode: boolean | null
+  status: EventStatus
+  occurred_at: Date | null
+  received_at: Date
+  processed_at: Date | null
+  error: string | null
+  redeliveries: number
+  last_redelivered_at: Date | null
+  benign_variants: number
+  body_sha256: string
+  body_emptied_at: Date | null
+}
+
+/** A send that the event asked for; its key is null when the follow-up failed before it had one. */
+export interface FollowUp {
+  rule: string
+  outcome: string
+  error: string | null
+  at: Date
+  dedupe_key: string | null
+  status: Status | null
+  recipient: string | null
+}
+
+/** The same event ID with other content. */
+export interface Conflict {
+  id: string
+  body_sha256: string
+  received_at: Date
+  times: number
+}
+
+/** What the event said of a send, if it is a delivery event; the key is null until its send is known. */
+export interface EventReport {
+  kind: string
+  message_id: string | null
+  recipient: string | null
+  bounce_kind: string | null
+  occurred_at: Date
+  parked: string | null
+  dedupe_key: string | null
+}
+
+/** One event with all that is known about it but its body. */
+export interface WebhookEvent extends EventRow {
+  headers: Record<string, string>
+  secret_index: number | null
+  body_bytes: number | null
+  sends: FollowUp[]
+  conflicts: Conflict[]
+  report: EventReport | null
+}
+
+const ROW = `events.id, source, event_id, id_basis, type, livemode, status, occurred_at, events.received_at, processed_at, error, redeliveries,
+  last_redelivered_at, benign_variants, encode(body_sha256, 'hex') as body_sha256, body_emptied_at`
+
+// A body that other events share outlives the emptying of this one; then it is no longer this one's.
+const BODY = 'case when body_emptied_at is null then coalesce(events.body, bodies.body) end'
+
+// No name, so that each call is planned for its own filters.
+const LIST = `select ${ROW} from webhook_events events
+  where ($1::text is null or source = $1)
+    and ($2::text is null or event_id = $2)
+    and ($3::text is null or type = $3)
+    and ($4::text[] is null or status = any ($4))
+    and ($5::timestamptz is null or received_at >= $5)
+    and ($6::bigint is null or id < $6)
+  order by id desc
+  limit $7`
+
+/** The events that a filter wants, newest first, and where the next page begins; null when this is the last. */
+export async function listEvents(db: Db, filter: EventFilter): Promise<{ events: EventRow[]; next_cursor: string | null }> {
+  const { source, event_id, type, status, since, limit, cursor } = filter
+  const { rows } = await db.query<EventRow>(LIST, [
+    source ?? null,
+    event_id ?? null,
+    type ?? null,
+    status ?? null,
+    since ?? null,
+    cursor?.[0] ?? null,
+    limit + 1,
+  ])
+  const events = rows.slice(0, limit)
+  const last = rows.length > limit ? events.at(-1) : undefined
+  return { events, next_cursor: last ? encodeCursor([last.id]) : null }
+}
+
+/** One event by its row, with the sends that it caused and what came under its ID with other content. */
+export async function findEvent(db: Db, id: string): Promise<WebhookEvent | undefined> {
+  const { rows } = await db.query<EventRow & Pick<WebhookEvent, 'headers' | 'secret_index' | 'body_bytes'>>(
+    `select ${ROW}, headers, secret_index, length(${BODY}) as body_bytes
+     from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256 where events.id = $1`,
+    [id],
+  )
+  const row = rows[0]
+  if (!row) return undefined
+  const { rows: sends } = await db.query<FollowUp>(
+    `select rule, outcome, error, at, follow_ups.dedupe_key, status, recipient
+     from follow_ups left join email_sends using (dedupe_key) where event = $1 order by at, rule, dedupe_key`,
+    [id],
+  )
+  const { rows: conflicts } = await db.query<Conflict>(
+    `select id, encode(body_sha256, 'hex') as body_sha256, received_at, times from webhook_conflicts where event = $1 order by id`,
+    [id],
+  )
+  const { rows: reports } = await db.query<EventReport>(
+    `select kind, reports.message_id, reports.recipient, bounce_kind, occurred_at, parked, dedupe_key
+     from delivery_reports reports left join send_attempts attempts on attempts.id = reports.attempt where event = $1`,
+    [id],
+  )
+  return { ...row, sends, conflicts, report: reports[0] ?? null }
+}
+
+/** The bytes of an event as they were received; null once retention has emptied them. */
+export async function findEventBody(db: Db, id: string): Promise<{ body: Buffer | null } | undefined> {
+  const { rows } = await db.query<{ body: Buffer | null }>(
+    `select ${BODY} as body from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256 where events.id = $1`,
+    [id],
+  )
+  return rows[0]
+}

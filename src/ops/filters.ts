@@ -1,0 +1,115 @@
+import { z } from 'zod'
+import { statuses } from '../sends/lifecycle.ts'
+
+// What the API's query strings and the CLI's options may ask for: checked here once, trusted inside.
+
+export const eventStatuses = ['pending', 'processed', 'ignored', 'failed', 'quarantined'] as const
+export type EventStatus = (typeof eventStatuses)[number]
+
+const MAX_ID = 9_223_372_036_854_775_807n
+const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+/** PostgreSQL's texts hold no NUL. */
+const text = z
+  .string()
+  .min(1)
+  .max(1_000)
+  .refine((value) => !value.includes('\0'), 'must not contain NUL')
+
+const limit = z
+  .string()
+  .regex(/^\d{1,9}$/, 'must be a whole number')
+  .transform(Number)
+  .pipe(z.number().min(1).max(200))
+  .default(50)
+
+/** A comma list of known words. */
+const listOf = <const Word extends string>(words: readonly Word[]) =>
+  z
+    .string()
+    .transform((value) => value.split(',').map((word) => word.trim()))
+    .pipe(z.array(z.enum(words)).min(1).max(words.length))
+
+const INSTANT = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?$/
+
+/** `30m`, `24h` or `7d` before now, or an instant, in UTC unless it says otherwise. */
+const since = (now: () => Date) =>
+  z.string().transform((value, context) => {
+    const [, count, unit] = /^(\d{1,5})([mhd])$/.exec(value) ?? []
+    if (count && unit) return new Date(now().getTime() - Number(count) * UNIT_MS[unit as keyof typeof UNIT_MS])
+    // A plus sign that wasn't encoded in a query string arrives as a blank.
+    const [instant, time, , , zone] = INSTANT.exec(value.replace(' ', '+')) ?? []
+    const date = new Date(instant === undefined ? Number.NaN : time && !zone ? `${instant}Z` : instant)
+    if (!Number.isNaN(date.getTime())) return date
+    context.addIssue({ code: 'custom', message: 'must be an ISO 8601 time, or like 30m, 24h or 7d' })
+    return z.NEVER
+  })
+
+const decodeCursor = (value: string): unknown => {
+  try {
+    return JSON.parse(Buffer.from(value, 'base64url').toString('utf8'))
+  } catch {
+    return undefined
+  }
+}
+
+/** Where a page ends, as a text that means nothing to its reader. */
+export function encodeCursor(place: readonly string[]): string {
+  return Buffer.from(JSON.stringify(place)).toString('base64url')
+}
+
+const cursor = <Place extends z.ZodType>(place: Place) =>
+  z
+    .string()
+    .max(4_000)
+    .transform((value, context): z.output<Place> => {
+      const parsed = place.safeParse(decodeCursor(value))
+      if (parsed.success) return parsed.data
+      context.addIssue({ code: 'custom', message: 'is not a cursor of this list' })
+      return z.NEVER
+    })
+
+/** A row's number; undefined when no row can have it. */
+export function readRowId(value: string): string | undefined {
+  return /^\d{1,19}$/.test(value) && BigInt(value) <= MAX_ID ? value : undefined
+}
+
+const microseconds = z
+  .string()
+  .regex(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/)
+  .refine((value) => !Number.isNaN(Date.parse(value)))
+
+export const sendFilter = (now: () => Date) =>
+  z.strictObject({
+    status: listOf(statuses).optional(),
+    recipient: text.optional(),
+    q: text.optional(),
+    since: since(now).optional(),
+    limit,
+    cursor: cursor(z.tuple([microseconds, text])).optional(),
+  })
+export type SendFilter = z.output<ReturnType<typeof sendFilter>>
+
+export const eventFilter = (now: () => Date) =>
+  z.strictObject({
+    source: text.optional(),
+    event_id: text.optional(),
+    type: text.optional(),
+    status: listOf(eventStatuses).optional(),
+    since: since(now).optional(),
+    limit,
+    cursor: cursor(z.tuple([z.string().refine((value) => readRowId(value) !== undefined)])).optional(),
+  })
+export type EventFilter = z.output<ReturnType<typeof eventFilter>>
+
+/** What is wrong with an input, by place; the input's own values are not repeated. */
+export function problemsOf(error: z.ZodError): { path: string; message: string }[] {
+  const at = (path: readonly PropertyKey[]) => path.map(String).join('.').slice(0, 200)
+  return error.issues
+    .flatMap((issue) =>
+      issue.code === 'unrecognized_keys'
+        ? issue.keys.map((key) => ({ path: at([...issue.path, key]), message: 'unknown field' }))
+        : [{ path: at(issue.path), message: issue.message }],
+    )
+    .slice(0, 20)
+}

@@ -1,0 +1,68 @@
+import { Counter, Gauge, Histogram, Registry } from '@prometheus-io/client'
+import type { Db } from '../db.ts'
+
+export interface Metrics {
+  acknowledged(source: string, result: string, seconds: number): void
+  /** The text of /metrics; what stands in tables is counted now, over indexed open rows only. */
+  text(db: Db): Promise<string>
+  contentType: string
+}
+
+/** The metrics of one process. Labels are names from the configuration and results, never anything that a sender chose. */
+export function createMetrics(): Metrics {
+  const registry = new Registry()
+  const registers = [registry]
+  const acks = new Counter({
+    name: 'oncehook_webhook_answers_total',
+    help: 'Answers to webhook requests, by source and result.',
+    labelNames: ['source', 'result'],
+    registers,
+  })
+  const seconds = new Histogram({
+    name: 'oncehook_webhook_answer_seconds',
+    help: 'Seconds from the head of a webhook request to its answer.',
+    buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
+    registers,
+  })
+  const sends = new Gauge({
+    name: 'oncehook_open_sends',
+    help: 'Sends that are not closed, by status.',
+    labelNames: ['status'],
+    registers,
+  })
+  const events = new Gauge({
+    name: 'oncehook_open_events',
+    help: 'Events that are pending, failed or quarantined.',
+    labelNames: ['status'],
+    registers,
+  })
+  const oldest = new Gauge({
+    name: 'oncehook_oldest_review_seconds',
+    help: 'Age of the oldest send that needs a decision; 0 without one.',
+    registers,
+  })
+  return {
+    contentType: registry.contentType,
+    acknowledged(source, result, took) {
+      acks.inc({ source, result })
+      seconds.observe(took)
+    },
+    async text(db) {
+      const { rows } = await db.query<{ kind: string; status: string; count: number; oldest: number }>(
+        `select 'send' as kind, status, count(*)::int as count, coalesce(extract(epoch from now() - min(queued_at)), 0)::float8 as oldest
+         from email_sends where status in ('queued', 'claimed', 'sending', 'needs_review', 'rejected') group by status
+         union all
+         select 'event', status, count(*)::int, 0 from webhook_events where status in ('pending', 'failed', 'quarantined') group by status`,
+      )
+      sends.reset()
+      events.reset()
+      oldest.set(0)
+      for (const row of rows) {
+        const gauge = row.kind === 'send' ? sends : events
+        gauge.set({ status: row.status }, row.count)
+        if (row.status === 'needs_review') oldest.set(row.oldest)
+      }
+      return registry.metrics()
+    },
+  }
+}

@@ -1,0 +1,37 @@
+import type { Response } from 'express'
+
+/** What goes wrong often enough to have a name; clients may rely on the code, never on the words. */
+export type ProblemCode =
+  | 'not_found'
+  | 'unknown_source'
+  | 'method_not_allowed'
+  | 'unauthorized'
+  | 'forbidden'
+  | 'invalid_request'
+  | 'invalid_json'
+  | 'body_too_large'
+  | 'bad_body'
+  | 'broken_compression'
+  | 'unsupported_encoding'
+  | 'aborted'
+  | 'key_conflict'
+  | 'already_running'
+  | 'body_emptied'
+  | 'rate_limited'
+  | 'storage_unavailable'
+  | 'internal_error'
+
+/** Answers with problem details (RFC 9457). */
+export function sendProblem(res: Response, status: number, code: ProblemCode, detail?: string, more: Record<string, unknown> = {}): void {
+  const title = code.replaceAll('_', ' ')
+  res
+    .status(status)
+    .type('application/problem+json')
+    .send(JSON.stringify({ type: 'about:blank', title, status, code, ...(detail === undefined ? {} : { detail }), ...more }))
+}
+
+/** Storage is away: with jitter, so that all providers don't come back in the same second. */
+export function sendStorageProblem(res: Response): void {
+  res.set('Retry-After', String(2 + Math.floor(Math.random() * 8)))
+  sendProblem(res, 503, 'storage_unavailable', 'nothing was stored; deliver again later')
+}

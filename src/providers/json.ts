@@ -1,0 +1,109 @@
+import { isUtf8 } from 'node:buffer'
+
+/** Levels of arrays and objects that a body may have (cases.md C-28); far below what stops JSON.parse. */
+const MAX_DEPTH = 200
+
+export type ParsedJson = { ok: true; value: unknown } | { ok: false; reason: 'empty_body' | 'not_json' | 'too_deep' }
+
+type Reviver = (key: string, value: unknown, context: { source?: string }) => unknown
+// TypeScript's library doesn't know yet what Node 24 has: the source text given to a reviver, and raw JSON.
+const parse = JSON.parse as (text: string, reviver?: Reviver) => unknown
+const { rawJSON, isRawJSON } = JSON as unknown as { rawJSON(text: string): object; isRawJSON(value: unknown): boolean }
+
+/**
+ * Reads a JSON text so that its values fit PostgreSQL and lose no digit: integers beyond 2^53 become their digits,
+ * NUL, lone surrogates and invalid UTF-8 become U+FFFD, a byte order mark is skipped (cases.md C-03, C-26, C-27).
+ */
+export function parseJson(text: string | Buffer): ParsedJson {
+  const read = decode(text)
+  if (!read.ok) return read
+  const value = parseOrFail(read.text, /[:[,\s]-?\d{16}/.test(read.text) ? keepDigits : undefined)
+  if (!value.ok) return value
+  // A false hit (an escaped backslash before the u) only costs the walk: it looks at values, not at the text.
+  return /\\u(?:0000|[dD][89a-fA-F])/.test(read.text) ? { ok: true, value: clean(value.value) } : value
+}
+
+/** Reads a JSON text with its numbers as written, for `canonicalJson`; undefined when it can't be read without loss. */
+export function parseExactly(text: string | Buffer): unknown {
+  if (typeof text !== 'string' && !isUtf8(text)) return undefined
+  const read = decode(text)
+  if (!read.ok) return undefined
+  const value = parseOrFail(read.text, (_key, value, { source }) =>
+    typeof value === 'number' && source !== undefined ? rawJSON(source) : value,
+  )
+  return value.ok ? value.value : undefined
+}
+
+/** One text for all ways to write a value: key order, white space and escapes don't count, 10.0 and 10.00 differ. */
+export function canonicalJson(value: unknown, options: { without?: readonly string[] | undefined } = {}): string {
+  const without = isRecord(value) && options.without ? options.without : []
+  const top =
+    without.length > 0 ? Object.fromEntries(Object.entries(value as object).filter(([key]) => !without.includes(key))) : value
+  return JSON.stringify(top, (_key, item: unknown) => (isRecord(item) && !isRawJSON(item) ? sorted(item) : item)) ?? ''
+}
+
+/** An object as JSON means it: neither null nor a list. */
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** The value of an object's own field; nothing is ever read from a prototype. */
+export function field(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
+    ? (value as Record<string, unknown>)[name]
+    : undefined
+}
+
+type Failure = Extract<ParsedJson, { ok: false }>
+
+function decode(text: string | Buffer): { ok: true; text: string } | Failure {
+  const bytes = typeof text === 'string' ? Buffer.from(text) : text
+  const start = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? 3 : 0
+  if (isTooDeep(bytes)) return { ok: false, reason: 'too_deep' }
+  const decoded = bytes.toString('utf8', start)
+  return decoded.trim() === '' ? { ok: false, reason: 'empty_body' } : { ok: true, text: decoded }
+}
+
+function parseOrFail(text: string, reviver: Reviver | undefined): ParsedJson {
+  try {
+    return { ok: true, value: parse(text, reviver) }
+  } catch {
+    return { ok: false, reason: 'not_json' }
+  }
+}
+
+/** One pass over the bytes, so that a text of brackets alone never reaches the parser's recursion. */
+function isTooDeep(bytes: Buffer): boolean {
+  let depth = 0
+  let isInString = false
+  for (let i = 0; i < bytes.length; i++) {
+    const byte = bytes[i]
+    if (isInString) {
+      if (byte === 0x5c) i++
+      else if (byte === 0x22) isInString = false
+    } else if (byte === 0x22) isInString = true
+    else if (byte === 0x5b || byte === 0x7b) {
+      if (++depth > MAX_DEPTH) return true
+    } else if (byte === 0x5d || byte === 0x7d) depth--
+  }
+  return false
+}
+
+const keepDigits: Reviver = (_key, value, { source }) =>
+  typeof value === 'number' && !Number.isSafeInteger(value) && source !== undefined && /^-?\d+$/.test(source) ? source : value
+
+function clean(value: unknown): unknown {
+  if (typeof value === 'string') return cleanText(value)
+  if (Array.isArray(value)) return value.map(clean)
+  // fromEntries makes own fields: a key __proto__ stays a key.
+  if (isRecord(value)) return Object.fromEntries(Object.entries(value).map(([key, item]) => [cleanText(key), clean(item)]))
+  return value
+}
+
+function cleanText(text: string): string {
+  return text.toWellFormed().replaceAll('\0', '\ufffd')
+}
+
+function sorted(value: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)))
+}

