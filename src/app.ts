@@ -54,7 +54,9 @@ export function createApp({ events, ops, log, trustProxy, notReady, metrics }: A
   app.get('/healthz', (_req, res) => void res.json({ status: 'ok' }))
   app.get('/readyz', async (_req, res) => {
     const reason = await notReady()
-    res.status(reason === undefined ? 200 : 503).json(reason === undefined ? { status: 'ready' } : { status: 'not ready', reason })
+    res
+      .status(reason === undefined ? 200 : 503)
+      .json(reason === undefined ? { status: 'ready' } : { status: 'not ready', reason })
   })
   app.get('/metrics', async (_req, res) => {
     const { text, contentType } = await metrics()

@@ -106,7 +106,9 @@ function program(): Command {
   list(sends, 'newest first')
     .option('--recipient <address>')
     .option('--q <text>', 'key, message ID, event ID or recipient')
-    .action(async (options) => withDatabase(async (db) => (await import('./cli/sends.ts')).listSendsCommand(db, { ...options, ...terminal(options) })))
+    .action(async (options) =>
+      withDatabase(async (db) => (await import('./cli/sends.ts')).listSendsCommand(db, { ...options, ...terminal(options) })),
+    )
   sends
     .command('show')
     .description('one send and all that is known of it')
@@ -121,7 +123,9 @@ function program(): Command {
     .option('--source <name>')
     .option('--event-id <id>', "the provider's ID")
     .option('--type <type>')
-    .action(async (options) => withDatabase(async (db) => (await import('./cli/events.ts')).listEventsCommand(db, { ...options, ...terminal(options) })))
+    .action(async (options) =>
+      withDatabase(async (db) => (await import('./cli/events.ts')).listEventsCommand(db, { ...options, ...terminal(options) })),
+    )
   events
     .command('show')
     .description('one event, by the ID of its row')
@@ -129,7 +133,9 @@ function program(): Command {
     .option('--json', "the API's own object")
     .option('--no-color', 'no colours')
     .action(async (id: string, options) =>
-      withDatabase(async (db) => (await import('./cli/events.ts')).showEventCommand(db, id, { ...options, ...terminal(options) })),
+      withDatabase(async (db) =>
+        (await import('./cli/events.ts')).showEventCommand(db, id, { ...options, ...terminal(options) }),
+      ),
     )
   command
     .command('token')

@@ -207,7 +207,8 @@ export async function loadConfig(path: string): Promise<Config> {
   if (!existsSync(file)) throw new ConfigError([`${file} does not exist (set ONCEHOOK_CONFIG to your configuration file)`])
   loads += 1
   const module = (await import(`${pathToFileURL(file).href}?load=${loads}`)) as { default?: unknown }
-  if (module.default === undefined) throw new ConfigError([`${file} has no default export: write export default defineConfig({…})`])
+  if (module.default === undefined)
+    throw new ConfigError([`${file} has no default export: write export default defineConfig({…})`])
   return readConfig(module.default)
 }
 
@@ -220,7 +221,10 @@ const settingsSchema = z.object({
   NODE_ENV: z.string().default('development'),
   PORT: whole(3000, 0, 65_535),
   HOST: z.string().default('127.0.0.1'),
-  DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//, 'must start with postgres://').optional(),
+  DATABASE_URL: z
+    .string()
+    .regex(/^postgres(ql)?:\/\//, 'must start with postgres://')
+    .optional(),
   ONCEHOOK_CONFIG: z.string().default('oncehook.config.ts'),
   PUBLIC_URL: url.optional(),
   TRUST_PROXY: z.string().optional(),

@@ -22,7 +22,13 @@ export type ProblemCode =
   | 'internal_error'
 
 /** Answers with problem details (RFC 9457). */
-export function sendProblem(res: Response, status: number, code: ProblemCode, detail?: string, more: Record<string, unknown> = {}): void {
+export function sendProblem(
+  res: Response,
+  status: number,
+  code: ProblemCode,
+  detail?: string,
+  more: Record<string, unknown> = {},
+): void {
   const title = code.replaceAll('_', ' ')
   res
     .status(status)

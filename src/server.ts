@@ -48,12 +48,20 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
       log,
       trustProxy: settings.trustProxy,
       events: { recorder, isWanted: wanted, now: Date.now, config: config.current, log, acknowledged: metrics.acknowledged },
-      ops: { pool: ops, log, replay: (id, actor, via) => replayEvent(replayDeps, id, actor, via), enqueueSends: jobs.enqueueSends },
+      ops: {
+        pool: ops,
+        log,
+        replay: (id, actor, via) => replayEvent(replayDeps, id, actor, via),
+        enqueueSends: jobs.enqueueSends,
+      },
       notReady: async () => (isStopping ? 'stopping' : storageProblem(ops)),
       metrics: async () => ({ text: await metrics.text(ops), contentType: metrics.contentType }),
     })
     // The listener of Node answers a head after 5 s and a request after 15 s with 408; looked at each second.
-    const server = createServer({ headersTimeout: 5_000, requestTimeout: 15_000, connectionsCheckingInterval: 1_000, keepAliveTimeout: 65_000 }, app)
+    const server = createServer(
+      { headersTimeout: 5_000, requestTimeout: 15_000, connectionsCheckingInterval: 1_000, keepAliveTimeout: 65_000 },
+      app,
+    )
     await listen(server, settings.port, settings.host)
     const { port } = server.address() as AddressInfo
     const url = `http://${settings.host.includes(':') ? `[${settings.host}]` : settings.host}:${port}`
@@ -117,20 +125,26 @@ export async function startWork(settings: Settings): Promise<Running> {
     const workers = await startWorkers(
       checked.databaseUrl,
       {
-        processEvent: (event, isLastTry) => processEvent({ pool, config: config.current, enqueue: jobs.enqueueSends, log }, event, isLastTry),
+        processEvent: (event, isLastTry) =>
+          processEvent({ pool, config: config.current, enqueue: jobs.enqueueSends, log }, event, isLastTry),
         send: async (key) => void (await sendOnce(sendDeps, key)),
       },
       settings.retryDelayMs,
       log,
     )
-    const sweeps = repeat(settings.sweepEveryMs, async () => {
-      const sends = await sweepSends(pool, jobs.enqueueSends, settings.staleAfterMs, findSendsWithoutJob)
-      const orphanEvents = await sweepEvents(pool, findEventsWithoutJob, jobs.enqueueEvents)
-      const emptied = await emptyOldBodies(pool, settings.keepBodiesDays)
-      const found = { ...sends, orphanEvents, emptied }
-      if (Object.values(found).some((count) => count > 0)) log.info(found, 'swept')
-      if (sends.staleCalls > 0) log.warn({ sends: sends.staleCalls }, 'sends need a decision: their worker stopped during the call')
-    }, log)
+    const sweeps = repeat(
+      settings.sweepEveryMs,
+      async () => {
+        const sends = await sweepSends(pool, jobs.enqueueSends, settings.staleAfterMs, findSendsWithoutJob)
+        const orphanEvents = await sweepEvents(pool, findEventsWithoutJob, jobs.enqueueEvents)
+        const emptied = await emptyOldBodies(pool, settings.keepBodiesDays)
+        const found = { ...sends, orphanEvents, emptied }
+        if (Object.values(found).some((count) => count > 0)) log.info(found, 'swept')
+        if (sends.staleCalls > 0)
+          log.warn({ sends: sends.staleCalls }, 'sends need a decision: their worker stopped during the call')
+      },
+      log,
+    )
     log.info('working')
 
     return {

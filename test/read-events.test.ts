@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { readReport } from '../src/providers/inboxili.ts'
 import type { Provider, WebhookRequest } from '../src/providers/provider.ts'
 import { isSameEvent, payloadOf, readEvents } from '../src/providers/read-events.ts'
@@ -280,6 +280,18 @@ describe('Inboxili', () => {
       message_id: 'm1',
       bounce_type: 'hard',
     })
+  })
+
+  test('C-65 a time without a zone is UTC, whatever the zone of the server', () => {
+    vi.stubEnv('TZ', 'America/New_York')
+    const report = readReport({ event: 'opened', created_at: '2026-01-31 11:00:00' }, at)
+    const date = readReport({ event: 'opened', created_at: '2026-01-31' }, at)
+    const hoursBehindUtc = at.getTimezoneOffset() / 60
+    vi.unstubAllEnvs()
+
+    expect(hoursBehindUtc).toBe(5)
+    expect(report.occurredAt).toEqual(new Date('2026-01-31T11:00:00Z'))
+    expect(date.occurredAt).toEqual(new Date('2026-01-31T00:00:00Z'))
   })
 
   test('a report reads recipient and time from any of the known fields', () => {

@@ -240,6 +240,10 @@ test('keeps a public key out of the HMAC and a secret out of ed25519', () => {
 
   expect(standard(genuine, { secrets: [STANDARD_SECRET, whpk] })).toEqual({ ok: true, secretIndex: 1, signedAt: NOW })
   expect(standard(genuine, { secrets: [STANDARD_SECRET] })).toEqual({ ok: false, reason: 'no_matching_key' })
+  // 64 bytes leave four unused bits in base64: the last digit is one of A, Q, g, w.
+  const altered = genuine.replace(/.==$/, (end) => `${String.fromCharCode(end.charCodeAt(0) + 1)}==`)
+  expect(Buffer.from(altered.slice(4), 'base64')).toEqual(Buffer.from(genuine.slice(4), 'base64'))
+  expect(standard(altered, { secrets: [whpk] })).toEqual({ ok: false, reason: 'signature_mismatch' })
   expect(standard(forged, { secrets: [whpk] })).toEqual({ ok: false, reason: 'no_matching_key' })
   expect(standard(forged, { secrets: [whpk, STANDARD_SECRET] })).toEqual({ ok: false, reason: 'signature_mismatch' })
   expect(standard(genuine, { secrets: [whpk], body: Buffer.from('{}') })).toEqual({ ok: false, reason: 'signature_mismatch' })
@@ -256,6 +260,17 @@ test('Svix takes its own headers before the unbranded ones and never mixes a for
   expect(check('svix', { ...branded, 'webhook-id': 'forged' }, attempt).ok).toBe(true)
   expect(check('svix', { ...unbranded, 'svix-id': 'forged' }, attempt)).toEqual({ ok: false, reason: 'signature_mismatch' })
   expect(check('standard-webhooks', branded, attempt).ok).toBe(false)
+})
+
+test('a Standard Webhooks ID has no dot, space or letter beyond ASCII, even a signed one', () => {
+  const key = Buffer.from(STANDARD_SECRET.slice(6), 'base64')
+  const signed = (id: string) => {
+    const digest = createHmac('sha256', key).update(`${id}.1700000000.`).update(BODY_H).digest('base64')
+    return standard(`v1,${digest}`, { id })
+  }
+
+  expect(signed('msg_1').ok).toBe(true)
+  expect(['msg.1', 'msg 1', 'msg_é', ''].map(signed)).toEqual(Array(4).fill({ ok: false, reason: 'malformed_signature' }))
 })
 
 test('a generic source signs its time when it has one, and its options are checked', () => {

@@ -28,7 +28,8 @@ export interface LaunchOptions {
   /** Folder for the database, the development secrets and the token. */
   directory: string
   output: NodeJS.WritableStream
-  reportDelayMs?: number
+  /** Variables for the parts, over those of this process. */
+  environment?: Record<string, string>
 }
 
 /** What the other commands read to find a running start; it holds secrets, so only its owner may read it. */
@@ -41,7 +42,7 @@ export interface RunningFile {
 const entry = fileURLToPath(new URL('../../bin/oncehook.js', import.meta.url))
 
 /** Starts everything on this machine: database, sandbox, service and worker, each in a process that ends with this one. */
-export async function launch(settings: Settings, { directory, output, reportDelayMs }: LaunchOptions): Promise<Launched> {
+export async function launch(settings: Settings, { directory, output, environment = {} }: LaunchOptions): Promise<Launched> {
   if (settings.production) refuseEmbedded(settings)
   await refuseUsedPort(settings)
   mkdirSync(directory, { recursive: true })
@@ -61,9 +62,7 @@ export async function launch(settings: Settings, { directory, output, reportDela
 
     const apiKey = settings.inboxiliApiKey ?? secrets.get('INBOXILI_API_KEY')
     const usesSandbox = !settings.inboxiliBaseUrl && !settings.inboxiliApiKey
-    const sandbox = usesSandbox
-      ? await startInboxiliSandbox({ apiKey, ...(reportDelayMs === undefined ? {} : { reportDelayMs }) })
-      : undefined
+    const sandbox = usesSandbox ? await startInboxiliSandbox({ apiKey }) : undefined
     if (sandbox) stops.push(() => sandbox.close())
     const baseUrl = sandbox?.url ?? settings.inboxiliBaseUrl
 
@@ -71,13 +70,20 @@ export async function launch(settings: Settings, { directory, output, reportDela
     const pool = openPool({ url: databaseUrl, name: 'oncehook-start', max: 1 })
     await ensureToken(pool, operatorToken, { name: 'start', role: 'operator' }).finally(() => pool.end())
 
-    const variables = { ...secrets.used(), DATABASE_URL: databaseUrl, INBOXILI_API_KEY: apiKey, ...(baseUrl && { INBOXILI_BASE_URL: baseUrl }) }
-    const serve = keepRunning('serve', variables, output)
+    const variables = {
+      ...environment,
+      ...secrets.used(),
+      DATABASE_URL: databaseUrl,
+      INBOXILI_API_KEY: apiKey,
+      ...(baseUrl && { INBOXILI_BASE_URL: baseUrl }),
+    }
+    const parts = { variables, output, graceMs: settings.shutdownGraceMs }
+    const serve = keepRunning('serve', parts)
     stops.push(() => serve.stop())
     const url = await serve.ready
     const source = [...config.sources.values()].find((it) => it.settles)
     if (sandbox && source) sandbox.setWebhook({ url: `${url}/webhooks/${source.name}`, secret: source.secrets[0] ?? '' })
-    const worker = keepRunning('worker', variables, output)
+    const worker = keepRunning('worker', parts)
     stops.push(() => worker.stop())
     await worker.ready
 
@@ -161,7 +167,10 @@ const GRACE_BEYOND_MS = 5_000
  * Runs one part in a process and a process group of its own, so that Ctrl-C reaches this process alone, which then ends the
  * parts in order. A part that dies is started again; one that refuses its configuration isn't.
  */
-function keepRunning(part: 'serve' | 'worker', variables: Record<string, string>, output: NodeJS.WritableStream): Kept {
+function keepRunning(
+  part: 'serve' | 'worker',
+  { variables, output, graceMs }: { variables: Record<string, string>; output: NodeJS.WritableStream; graceMs: number },
+): Kept {
   let child: ChildProcess
   let isStopping = false
   let timer: NodeJS.Timeout | undefined
@@ -195,7 +204,7 @@ function keepRunning(part: 'serve' | 'worker', variables: Record<string, string>
       clearTimeout(timer)
       if (child.exitCode !== null || child.signalCode !== null) return Promise.resolve()
       return new Promise((done) => {
-        const force = setTimeout(() => child.kill('SIGKILL'), Number(process.env['SHUTDOWN_GRACE_MS'] ?? 20_000) + GRACE_BEYOND_MS)
+        const force = setTimeout(() => child.kill('SIGKILL'), graceMs + GRACE_BEYOND_MS)
         child.once('exit', () => {
           clearTimeout(force)
           done()

@@ -45,7 +45,9 @@ function banner({ url, databaseUrl, operatorToken, config, sandbox }: Launched):
 Oncehook is running. Ctrl-C stops it; the data stays in .data/.
 
 ${line('webhooks', `${url}/webhooks/{${[...config.sources.keys()].join(',')}}`)}${line('api', `${url}/v1/sends  ${url}/v1/events`)}${
-  sandbox ? line('email sandbox', `${sandbox.url}/_sandbox/ledger  (no real email leaves this machine)`) : line('email api', 'not the sandbox: real emails may go out')
+  sandbox
+    ? line('email sandbox', `${sandbox.url}/_sandbox/ledger  (no real email leaves this machine)`)
+    : line('email api', 'not the sandbox: real emails may go out')
 }${line('database', databaseUrl)}${line('operator token', operatorToken)}${curl(url, config)}
 Read what became of it:
 

@@ -56,7 +56,10 @@ function inflated(req: IncomingMessage, inflate: Transform): Readable {
     transform(chunk: Buffer, _encoding, done) {
       produced += chunk.length
       const isBomb = produced > RATIO_COUNTS_FROM && produced > received * MOST_RATIO
-      done(isBomb ? new BadBody(413, 'body_too_large', `the body inflates to more than ${MOST_RATIO} times its size`) : null, chunk)
+      done(
+        isBomb ? new BadBody(413, 'body_too_large', `the body inflates to more than ${MOST_RATIO} times its size`) : null,
+        chunk,
+      )
     },
   })
   const fail = (error: Error) => bounded.destroy(error)

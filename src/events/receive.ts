@@ -38,11 +38,21 @@ export async function receive(deps: ReceiveDeps, source: Source, request: Webhoo
 }
 
 /** The events of a verified request as they are to be stored, with a quarantined one for what is no usable event. */
-export function readNewEvents(deps: Pick<ReceiveDeps, 'isWanted'>, source: Source, request: WebhookRequest, sha256: Buffer): NewEvent[] {
+export function readNewEvents(
+  deps: Pick<ReceiveDeps, 'isWanted'>,
+  source: Source,
+  request: WebhookRequest,
+  sha256: Buffer,
+): NewEvent[] {
   const { events, unusable } = readEvents(source.provider, request)
   const read = events.map((event): NewEvent => {
     const isOtherMode = event.livemode !== null && event.livemode !== (source.mode === 'live')
-    if (isOtherMode) return { ...event, status: 'ignored', error: event.livemode ? 'live event on a test source' : 'test event on a live source' }
+    if (isOtherMode)
+      return {
+        ...event,
+        status: 'ignored',
+        error: event.livemode ? 'live event on a test source' : 'test event on a live source',
+      }
     return { ...event, status: deps.isWanted(source, event.type) ? 'pending' : 'ignored', error: null }
   })
   if (unusable === undefined) return read

@@ -9,9 +9,9 @@ import {
   eventKey,
   findStoredRequest,
   type Held,
+  type Item,
   insertEvents,
   insertStatement,
-  type Item,
   keepConflict,
 } from './store.ts'
 
@@ -146,7 +146,10 @@ async function recordDeliveries(
     return firsts.get(name) === item && inserted.has(name)
   }
   const repeats = all.filter((item) => !isNew(item))
-  const further = repeats.length === 0 ? new Set<Item>() : await recordRepeats(pool, statement, repeats, new Map(batch.map((it) => [it.delivery, it.provider])))
+  const further =
+    repeats.length === 0
+      ? new Set<Item>()
+      : await recordRepeats(pool, statement, repeats, new Map(batch.map((it) => [it.delivery, it.provider])))
 
   return batch.map(({ delivery }) =>
     all
@@ -154,7 +157,8 @@ async function recordDeliveries(
       .map((item) => ({
         id: item.event.id,
         type: item.event.type,
-        status: !isNew(item) && !further.has(item) ? 'duplicate' : item.event.status === 'quarantined' ? 'quarantined' : 'accepted',
+        status:
+          !isNew(item) && !further.has(item) ? 'duplicate' : item.event.status === 'quarantined' ? 'quarantined' : 'accepted',
       })),
   )
 }
@@ -163,7 +167,12 @@ async function recordDeliveries(
  * A statement of its own after the insert, which doesn't see a row that another transaction has just committed: counts the
  * redeliveries and keeps what came with other content. Answers the items that are further events after all.
  */
-async function recordRepeats(pool: pg.Pool, statement: string, repeats: readonly Item[], providers: ReadonlyMap<Delivery, Provider>): Promise<Set<Item>> {
+async function recordRepeats(
+  pool: pg.Pool,
+  statement: string,
+  repeats: readonly Item[],
+  providers: ReadonlyMap<Delivery, Provider>,
+): Promise<Set<Item>> {
   const further = new Set<Item>()
   const held = await countRedeliveries(pool, repeats)
   for (const [index, item] of repeats.entries()) {
@@ -176,7 +185,10 @@ async function recordRepeats(pool: pg.Pool, statement: string, repeats: readonly
     } else if (provider.otherBodyIsFurtherEvent) {
       const id = `${item.event.id}:${item.delivery.sha256.toString('hex')}`
       const [recorded] = await recordDeliveries(pool, statement, [
-        { delivery: { ...item.delivery, events: [{ ...item.event, id }] }, provider: { ...provider, otherBodyIsFurtherEvent: false } },
+        {
+          delivery: { ...item.delivery, events: [{ ...item.event, id }] },
+          provider: { ...provider, otherBodyIsFurtherEvent: false },
+        },
       ])
       if (recorded?.[0]?.status === 'accepted') further.add(item)
     } else {
@@ -190,5 +202,10 @@ async function isSameContent(pool: pg.Pool, provider: Provider, stored: Held, it
   const first = await findStoredRequest(pool, stored.id)
   // Emptied by retention: nothing is left to compare with, and a redelivery after so long is no news.
   if (!first?.body) return true
-  return isSameEvent(provider, requestOf(first.headers, first.body), requestOf(item.delivery.headers, item.delivery.body), item.event.id)
+  return isSameEvent(
+    provider,
+    requestOf(first.headers, first.body),
+    requestOf(item.delivery.headers, item.delivery.body),
+    item.event.id,
+  )
 }

@@ -49,7 +49,9 @@ async function readAnew(deps: ReplayDeps, id: string, actor: string, via: string
   if (!stored || !source) return { outcome: 'unknown_source' }
   if (stored.body === null) return { outcome: 'emptied' }
   const sha256 = createHash('sha256').update(stored.body).digest()
-  const events = readNewEvents(deps, source, requestOf(stored.headers, stored.body), sha256).filter((event) => event.status !== 'quarantined')
+  const events = readNewEvents(deps, source, requestOf(stored.headers, stored.body), sha256).filter(
+    (event) => event.status !== 'quarantined',
+  )
   if (events.length === 0) return { outcome: 'still_unusable' }
 
   const recorded = await deps.recorder.record(

@@ -23,7 +23,10 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
       const report = (result: string, facts: object = {}) => {
         const seconds = (performance.now() - started) / 1000
         deps.acknowledged(source.name, result, seconds)
-        deps.log.info({ source: source.name, result, ms: Math.round(seconds * 10_000) / 10, request: res.locals['requestId'], ...facts }, 'webhook')
+        deps.log.info(
+          { source: source.name, result, ms: Math.round(seconds * 10_000) / 10, request: res.locals['requestId'], ...facts },
+          'webhook',
+        )
       }
 
       const body = await readRawBody(req, source.maxBodyBytes).catch(asValue(BadBody))

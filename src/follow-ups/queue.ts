@@ -72,8 +72,19 @@ export async function openJobs(databaseUrl: string): Promise<Jobs> {
       eventJobsInsert: eventInsert.replace('$1::text::json', `(select json_agg(json_build_object('data', data)) from new_jobs)`),
       wake: `pg_notify('${WAKE_CHANNEL}', '${PROCESS_EVENT}')`,
       enqueueSends: (tx, jobs) =>
-        enqueue(tx, SEND, sendInsert, jobs.map(({ key, startAfter }) => ({ data: { key }, ...(startAfter && { startAfter: startAfter.toISOString() }) }))),
-      enqueueEvents: (tx, events) => enqueue(tx, PROCESS_EVENT, eventInsert, events.map((event) => ({ data: { event } }))),
+        enqueue(
+          tx,
+          SEND,
+          sendInsert,
+          jobs.map(({ key, startAfter }) => ({ data: { key }, ...(startAfter && { startAfter: startAfter.toISOString() }) })),
+        ),
+      enqueueEvents: (tx, events) =>
+        enqueue(
+          tx,
+          PROCESS_EVENT,
+          eventInsert,
+          events.map((event) => ({ data: { event } })),
+        ),
     }
   } finally {
     await boss.stop({ graceful: false })
@@ -144,7 +155,12 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
     [PROCESS_EVENT, []],
     [SEND, []],
   ])
-  const work = async (queue: string, workers: number, batchSize: number, handle: (job: JobWithMetadata<Record<string, string>>) => Promise<void>) => {
+  const work = async (
+    queue: string,
+    workers: number,
+    batchSize: number,
+    handle: (job: JobWithMetadata<Record<string, string>>) => Promise<void>,
+  ) => {
     for (let index = 0; index < workers; index += 1) {
       const id = await boss.work(
         queue,

@@ -30,7 +30,9 @@ interface StoredEvent {
 }
 
 /** One email that a rule wants, or why it has none. */
-type Wanted = { rule: string; send: Omit<SendRequest, 'sourceEvent' | 'requestedBy'> } | { rule: string; error: string; isFinal: boolean }
+type Wanted =
+  | { rule: string; send: Omit<SendRequest, 'sourceEvent' | 'requestedBy'> }
+  | { rule: string; error: string; isFinal: boolean }
 
 /** Tells whether anything is to happen on an event of this type: a rule, or the settlement. */
 export function isWanted({ rules }: Config, source: Source, type: string | null): boolean {
@@ -60,11 +62,14 @@ export async function processEvent(deps: ProcessDeps, id: string, isLastTry: boo
   }
 
   const isOtherMode = event.livemode !== null && event.livemode !== (source.mode === 'live')
-  const rules = isOtherMode ? [] : config.rules.filter((rule) => rule.source === source.name && event.type !== null && rule.types.has(event.type))
+  const rules = isOtherMode
+    ? []
+    : config.rules.filter((rule) => rule.source === source.name && event.type !== null && rule.types.has(event.type))
   // Rules may await the network, so they run before the transaction.
   const wanted = (await Promise.all(rules.map((rule) => askRule(rule, payload, event)))).flat()
   const errors = await inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, rules.length === 0, wanted, isLastTry))
-  if (errors.some((error) => !error.isFinal) && !isLastTry) throw new Error(`follow-ups of event ${event.id} failed; the queue tries again`)
+  if (errors.some((error) => !error.isFinal) && !isLastTry)
+    throw new Error(`follow-ups of event ${event.id} failed; the queue tries again`)
 }
 
 async function findPending(pool: pg.Pool, id: string): Promise<StoredEvent | undefined> {
@@ -95,17 +100,26 @@ async function askRule(rule: FollowUpRule, payload: unknown, event: StoredEvent)
   }
 }
 
-const emailSchema = z.strictObject({ key: z.string().min(1).max(512), policy: z.literal('claim').default('claim'), message: messageSchema })
+const emailSchema = z.strictObject({
+  key: z.string().min(1).max(512),
+  policy: z.literal('claim').default('claim'),
+  message: messageSchema,
+})
 
 function readEmail(rule: string, email: FollowUpEmail): Wanted {
   const { key, policy, ...message } = email ?? {}
   const parsed = emailSchema.safeParse({ key, ...(policy !== undefined && { policy }), message: withoutUndefined(message) })
   if (parsed.success) return { rule, send: parsed.data }
   const [issue] = parsed.error.issues
-  return { rule, error: `the email is not usable: ${issue?.path.filter((it) => it !== 'message').join('.')}: ${issue?.message}`, isFinal: true }
+  return {
+    rule,
+    error: `the email is not usable: ${issue?.path.filter((it) => it !== 'message').join('.')}: ${issue?.message}`,
+    isFinal: true,
+  }
 }
 
-const withoutUndefined = (fields: object) => Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined && value !== null))
+const withoutUndefined = (fields: object) =>
+  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined && value !== null))
 
 /** Queues what the rules want and closes the event, unless another worker has by now. Answers what went wrong. */
 async function followUp(
@@ -143,7 +157,10 @@ async function followUp(
     await tx.query('update webhook_events set status = $2, processed_at = null, error = $3 where id = $1', [
       event.id,
       isFinal ? 'failed' : 'pending',
-      errors.map(({ rule, error }) => `${rule}: ${error}`).join('; ').slice(0, 2_000),
+      errors
+        .map(({ rule, error }) => `${rule}: ${error}`)
+        .join('; ')
+        .slice(0, 2_000),
     ])
   }
   return errors
@@ -160,7 +177,14 @@ async function markProcessed(tx: Tx, event: StoredEvent, status: 'processed' | '
   return rowCount === 1
 }
 
-async function noteFollowUp(tx: Tx, event: StoredEvent, rule: string, key: string | null, outcome: string, error: string | null): Promise<void> {
+async function noteFollowUp(
+  tx: Tx,
+  event: StoredEvent,
+  rule: string,
+  key: string | null,
+  outcome: string,
+  error: string | null,
+): Promise<void> {
   // A replay that finds the key taken doesn't unmake that this event was the one that queued the send.
   await tx.query({
     name: 'note-follow-up',
@@ -173,12 +197,12 @@ async function noteFollowUp(tx: Tx, event: StoredEvent, rule: string, key: strin
 
 /** The event can't be processed as things are: visible at once, and tried again by the queue unless this was the last try. */
 async function fail(deps: ProcessDeps, event: StoredEvent, error: string, isFinal: boolean): Promise<void> {
-  await deps.pool.query(`update webhook_events set status = $2, error = $3 where id = $1 and status = 'pending' and processed_at is null`, [
-    event.id,
-    isFinal ? 'failed' : 'pending',
-    error,
-  ])
+  await deps.pool.query(
+    `update webhook_events set status = $2, error = $3 where id = $1 and status = 'pending' and processed_at is null`,
+    [event.id, isFinal ? 'failed' : 'pending', error],
+  )
   if (!isFinal) throw new Error(error)
 }
 
-const textOf = (error: unknown) => (error instanceof Error ? `${error.name}: ${error.message}` : String(error)).replaceAll('\0', '').slice(0, 500)
+const textOf = (error: unknown) =>
+  (error instanceof Error ? `${error.name}: ${error.message}` : String(error)).replaceAll('\0', '').slice(0, 500)

@@ -101,9 +101,8 @@ export class Inboxili {
 
   async #call(body: string): Promise<InboxiliAnswer | InboxiliError> {
     let connected = false
-    const connectTimeoutMs = Math.min(CONNECT_TIMEOUT_MS, this.#timeout)
     const dial = buildConnector({
-      timeout: connectTimeoutMs,
+      timeout: Math.min(CONNECT_TIMEOUT_MS, this.#timeout),
       allowH2: false,
       autoSelectFamilyAttemptTimeout: 1000,
     })
@@ -124,11 +123,7 @@ export class Inboxili {
     const timer = setTimeout(() => deadline.abort(), this.#timeout)
 
     try {
-      const {
-        statusCode,
-        headers,
-        body: stream,
-      } = await client.request({
+      const response = await client.request({
         method: 'POST',
         path: this.#url.pathname,
         headers: {
@@ -141,9 +136,9 @@ export class Inboxili {
         reset: true,
         signal: deadline.signal,
       })
-      const text = await readText(stream)
-      const retryAfter = headers['retry-after']
-      return this.#read(statusCode, text, Array.isArray(retryAfter) ? retryAfter[0] : retryAfter)
+      const text = await readText(response.body)
+      const retryAfter = response.headers['retry-after']
+      return this.#read(response.statusCode, text, Array.isArray(retryAfter) ? retryAfter[0] : retryAfter)
     } catch (error) {
       if (deadline.signal.aborted) {
         const [phase, code] = connected ? ['answer', 'timeout'] : ['connection', 'connect_timeout']
@@ -167,9 +162,9 @@ export class Inboxili {
     const retry = retryAfter === undefined ? undefined : this.#clean(retryAfter)
     if (status >= 200 && status < 300) {
       const answer = answerSchema.safeParse(json)
-      if (answer.success)
-        return { ...answer.data, status: answer.data.status === 'sent' ? 'sent' : this.#clean(answer.data.status) }
-      return new InboxiliError(status, 'unreadable_answer', `${status} with an answer that can't be read`, retry)
+      if (!answer.success)
+        return new InboxiliError(status, 'unreadable_answer', `${status} with an answer that can't be read`, retry)
+      return answer.data.status === 'sent' ? answer.data : { ...answer.data, status: this.#clean(answer.data.status) }
     }
     if (text === undefined) return new InboxiliError(status, 'unreadable_answer', `HTTP ${status}, longer than 64 KiB`, retry)
     const answer = errorSchema.safeParse(json)

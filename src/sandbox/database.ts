@@ -24,11 +24,15 @@ type Message = { ready: string } | { failed: string }
  * before the database under it. It ends with this process, even if this process is killed.
  */
 export async function startDatabase(options: SandboxDatabaseOptions): Promise<SandboxDatabase> {
-  const child = fork(new URL('./database-process.ts', import.meta.url), [JSON.stringify({ ...options, directory: resolve(options.directory) })], {
-    detached: true,
-    
-    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-  })
+  const child = fork(
+    new URL('./database-process.ts', import.meta.url),
+    [JSON.stringify({ ...options, directory: resolve(options.directory) })],
+    {
+      detached: true,
+
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    },
+  )
   const gone = new Promise<void>((done) => child.once('exit', () => done()))
 
   const message = await Promise.race([

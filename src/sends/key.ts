@@ -22,7 +22,8 @@ function encodePart(part: unknown, position: number): string {
     if (!Number.isSafeInteger(part)) throw fail(Number.isNaN(part) ? 'NaN' : 'not an exact integer')
     return String(part)
   }
-  if (typeof part !== 'string') throw fail(part === null ? 'null' : typeof part === 'undefined' ? 'missing' : `of type ${typeof part}`)
+  if (typeof part !== 'string')
+    throw fail(part === null ? 'null' : typeof part === 'undefined' ? 'missing' : `of type ${typeof part}`)
   if (part.trim() === '') throw fail('empty')
   if (/\p{Cc}/u.test(part) || !part.isWellFormed()) throw fail('a text with control characters')
   return part.replace(/[%:]/g, (character) => (character === '%' ? '%25' : '%3A'))
@@ -39,7 +40,12 @@ export function period(
 ): string {
   const date = typeof instant === 'number' ? new Date(instant * 1000) : new Date(instant ?? Number.NaN)
   if (Number.isNaN(date.getTime())) throw new KeyError('cannot build period: not an instant')
-  const parts = new Intl.DateTimeFormat('en-CA', { timeZone: zone, year: 'numeric', month: '2-digit', day: '2-digit' }).formatToParts(date)
+  const parts = new Intl.DateTimeFormat('en-CA', {
+    timeZone: zone,
+    year: 'numeric',
+    month: '2-digit',
+    day: '2-digit',
+  }).formatToParts(date)
   const part = (type: string) => parts.find((it) => it.type === type)?.value ?? ''
   if (unit === 'month') return `${part('year')}-${part('month')}`
   if (unit === 'day') return `${part('year')}-${part('month')}-${part('day')}`

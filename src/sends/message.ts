@@ -5,7 +5,10 @@ import { z } from 'zod'
 const lineBreaks = /[\p{Cc}\u2028\u2029]+/gu
 const header = (limit: number) =>
   z.string().transform((text) => text.toWellFormed().replace(lineBreaks, ' ').trim().slice(0, limit))
-const bodyText = z.string().max(1_000_000).transform((text) => text.toWellFormed().replaceAll('\0', ''))
+const bodyText = z
+  .string()
+  .max(1_000_000)
+  .transform((text) => text.toWellFormed().replaceAll('\0', ''))
 
 // The length is looked at before any pattern, and the patterns have no nested repetition: linear on hostile input.
 const address = z
@@ -31,7 +34,10 @@ export const messageSchema = z
     html_body: bodyText.optional(),
     text_body: bodyText.optional(),
     template_id: z.string().min(1).max(200).optional(),
-    template_data: z.record(z.string(), z.json()).transform((data) => cleanTexts(data)).optional(),
+    template_data: z
+      .record(z.string(), z.json())
+      .transform((data) => cleanTexts(data))
+      .optional(),
   })
   .refine((message) => message.template_id !== undefined || message.html_body !== undefined || message.text_body !== undefined, {
     message: 'needs template_id, html_body or text_body',

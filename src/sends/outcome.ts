@@ -18,13 +18,7 @@ export type CallOutcome =
   | { kind: 'not_sent'; code: string; error: string }
   | { kind: 'unknown'; reason: UnknownReason; httpStatus?: number; messageId?: string; error: string }
 
-export type UnknownReason =
-  | 'http_status'
-  | 'unreadable_answer'
-  | 'unknown_status'
-  | 'timeout'
-  | 'connection_lost'
-  | 'unexpected_error'
+type UnknownReason = 'http_status' | 'unreadable_answer' | 'unknown_status' | 'timeout' | 'connection_lost' | 'unexpected_error'
 
 /** Says what the end of one call proves; everything that proves nothing is `unknown`. */
 export function outcomeOf(end: CallEnd, now: Date): CallOutcome {

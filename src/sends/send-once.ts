@@ -57,7 +57,10 @@ export async function sendOnce(deps: SendDeps, key: string): Promise<'done' | 'n
 
   const outcome = await deps.call(claim.message)
   // Before recording: if the database is away now, this line is the only trace of the message id.
-  deps.log.info({ attempt: claim.attempt, outcome: outcome.kind, messageId: 'messageId' in outcome ? outcome.messageId : undefined }, 'called')
+  deps.log.info(
+    { attempt: claim.attempt, outcome: outcome.kind, messageId: 'messageId' in outcome ? outcome.messageId : undefined },
+    'called',
+  )
   if (outcome.kind === 'rate_limited' && outcome.retryAfterSeconds !== undefined) {
     await deps.holdSlots(Math.min(outcome.retryAfterSeconds, 300)).catch(() => undefined)
   }
@@ -147,7 +150,13 @@ export async function recordOutcome(
     text: `update send_attempts set outcome = $2, ended_at = now(), http_status = $3, error = $4,
         message_id = case when exists (select from send_attempts other where other.message_id = $5) then null else $5 end
       where id = $1 and outcome in ('in_flight', 'unknown') and message_id is null`,
-    values: [claim.attempt, attemptOutcomes[outcome.kind], 'httpStatus' in outcome ? (outcome.httpStatus ?? null) : null, errorOf(outcome), messageId],
+    values: [
+      claim.attempt,
+      attemptOutcomes[outcome.kind],
+      'httpStatus' in outcome ? (outcome.httpStatus ?? null) : null,
+      errorOf(outcome),
+      messageId,
+    ],
   })
   if (isFirst !== 1) return false
 
@@ -165,7 +174,11 @@ const attemptOutcomes = {
   unknown: 'unknown',
 } as const satisfies Record<CallOutcome['kind'], string>
 
-async function moveSend(tx: Tx, claim: Pick<Claim, 'key' | 'attempt'>, outcome: CallOutcome): Promise<{ send_after: Date | null } | undefined> {
+async function moveSend(
+  tx: Tx,
+  claim: Pick<Claim, 'key' | 'attempt'>,
+  outcome: CallOutcome,
+): Promise<{ send_after: Date | null } | undefined> {
   for (const to of targets[outcome.kind]) {
     const { rows } = await tx.query<{ send_after: Date | null }>({
       name: 'record-send',

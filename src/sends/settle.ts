@@ -109,12 +109,12 @@ async function closeUnknown(tx: Tx, messageId: string, report: JoinedReport): Pr
         select dedupe_key, state from email_sends where dedupe_key = $1 and state = any ($6) for update
       ), closed as (
         update email_sends set state = 'sent', version = version + 1, message_id = $2, send_after = null,
-          completed_at = now(), settled_at = now(), settled_by = 'event:' || $4
+          completed_at = now(), settled_at = now(), settled_by = 'event:' || $4::bigint
         from open where email_sends.dedupe_key = open.dedupe_key and email_sends.state = any ($6)
         returning open.state as from_state
       )
       insert into settlements (dedupe_key, attempt, event, grade, rule_version, from_state, to_state, candidates, event_at, actor)
-      select $1, $3, $4::bigint, 'A', $5, from_state, 'sent', jsonb_build_array($3::text), $7, 'event' from closed`,
+      select $1, $3::uuid, $4::bigint, 'A', $5, from_state, 'sent', jsonb_build_array($3::uuid), $7, 'event' from closed`,
     values: [report.dedupe_key, messageId, report.attempt, report.event, RULE_VERSION, moves.event.sent, report.occurred_at],
   })
 }

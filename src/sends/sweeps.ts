@@ -17,12 +17,20 @@ export interface SweepResult {
 }
 
 /** Finds what dead workers left. Any number of processes may run it at once; each row moves once, by its own guard. */
-export async function sweepSends(pool: pg.Pool, enqueue: EnqueueSends, staleAfterMs: number, findOrphans: FindOrphans): Promise<SweepResult> {
+export async function sweepSends(
+  pool: pg.Pool,
+  enqueue: EnqueueSends,
+  staleAfterMs: number,
+  findOrphans: FindOrphans,
+): Promise<SweepResult> {
   const staleClaims = await inTransaction(pool, (tx) => requeueStaleClaims(tx, enqueue, staleAfterMs))
   const staleCalls = await inTransaction(pool, (tx) => reviewStaleCalls(tx, staleAfterMs))
   const orphanSends = await inTransaction(pool, async (tx) => {
     const keys = await findOrphans(tx)
-    await enqueue(tx, keys.map((key) => ({ key })))
+    await enqueue(
+      tx,
+      keys.map((key) => ({ key })),
+    )
     return keys.length
   })
   const joinable = await findJoinable(pool, 1_000)
@@ -54,7 +62,10 @@ async function requeueStaleClaims(tx: Tx, enqueue: EnqueueSends, staleAfterMs: n
     [staleAfterMs, moves.sweep.queued],
   )
   // The old job is gone: its second worker found the claim taken and ended well.
-  await enqueue(tx, rows.map((row) => ({ key: row.dedupe_key })))
+  await enqueue(
+    tx,
+    rows.map((row) => ({ key: row.dedupe_key })),
+  )
   return rows.length
 }
 

@@ -7,14 +7,13 @@ import { type Config, readConfig, type UserConfig } from '../../src/config.ts'
 import { createRecorder } from '../../src/events/record.ts'
 import { replayEvent } from '../../src/events/replay.ts'
 import { eventRoutes } from '../../src/events/routes.ts'
-import { openJobs } from '../../src/follow-ups/queue.ts'
+import { findSendsWithoutJob, openJobs } from '../../src/follow-ups/queue.ts'
 import { isWanted, processEvent } from '../../src/follow-ups/rules.ts'
 import { createLog } from '../../src/log.ts'
 import { type InboxiliSandbox, startInboxiliSandbox } from '../../src/sandbox/inboxili.ts'
 import { outcomeOf } from '../../src/sends/outcome.ts'
 import { type SendDeps, sendOnce } from '../../src/sends/send-once.ts'
 import { sweepSends } from '../../src/sends/sweeps.ts'
-import { findSendsWithoutJob } from '../../src/follow-ups/queue.ts'
 import type { TestDatabase } from './database.ts'
 
 export const API_KEY = 'ik_live_test123'
@@ -37,7 +36,11 @@ export interface TestService {
   sweep(staleAfterMs: number): ReturnType<typeof sweepSends>
 }
 
-export async function testService(database: TestDatabase, userConfig: UserConfig, options: { callTimeoutMs?: number } = {}): Promise<TestService> {
+export async function testService(
+  database: TestDatabase,
+  userConfig: UserConfig,
+  options: { callTimeoutMs?: number } = {},
+): Promise<TestService> {
   const { pool, url } = database
   const config = {
     current: readConfig({
@@ -70,7 +73,16 @@ export async function testService(database: TestDatabase, userConfig: UserConfig
     processEvent({ pool, config: () => config.current, enqueue: jobs.enqueueSends, log }, event, isLastTry)
 
   const app = express()
-  app.use(eventRoutes({ recorder, isWanted: wanted, now: () => clock.now, config: () => config.current, log, acknowledged: () => undefined }))
+  app.use(
+    eventRoutes({
+      recorder,
+      isWanted: wanted,
+      now: () => clock.now,
+      config: () => config.current,
+      log,
+      acknowledged: () => undefined,
+    }),
+  )
 
   return {
     app,
@@ -81,11 +93,19 @@ export async function testService(database: TestDatabase, userConfig: UserConfig
     clock,
     process,
     send: (key) => sendOnce(deps, key),
-    replay: (id) => replayEvent({ pool, recorder, config: () => config.current, isWanted: wanted, enqueueEvents: jobs.enqueueEvents }, id, 'tester', 'test'),
+    replay: (id) =>
+      replayEvent(
+        { pool, recorder, config: () => config.current, isWanted: wanted, enqueueEvents: jobs.enqueueEvents },
+        id,
+        'tester',
+        'test',
+      ),
     sweep: (staleAfterMs) => sweepSends(pool, jobs.enqueueSends, staleAfterMs, findSendsWithoutJob),
     async drain() {
       const failures: unknown[] = []
-      const { rows: events } = await pool.query<{ id: string }>(`select id from webhook_events where status = 'pending' order by id`)
+      const { rows: events } = await pool.query<{ id: string }>(
+        `select id from webhook_events where status = 'pending' order by id`,
+      )
       for (const { id } of events) await process(id).catch((error: unknown) => failures.push(error))
       const { rows: sends } = await pool.query<{ dedupe_key: string }>(
         `select dedupe_key from email_sends where state = 'queued' and (send_after is null or send_after <= now()) order by queued_at`,

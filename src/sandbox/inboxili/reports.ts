@@ -44,7 +44,7 @@ export interface PostedReport {
   state: 'pending' | 'accepted' | 'given_up'
 }
 
-export interface AcceptedEmail {
+interface AcceptedEmail {
   messageId: string
   to: string
 }
@@ -151,7 +151,7 @@ export function createReporter(options: { webhook?: Webhook; delayMs: number; no
         case 'duplicate':
           return later(delay, () => Promise.all(Array.from({ length: plan.copies }, () => post(payloadOf(plan)))))
         case 'before_answer':
-          return later(0, () => post(payloadOf(plan)))
+          return run(() => post(payloadOf(plan)))
         case 'late':
           return later(plan.ms, () => post(payloadOf(plan)))
         case 'sequence':

@@ -1,0 +1,113 @@
+import type { CommandResult } from '../cli.ts'
+import type { Db } from '../db.ts'
+import { type EventRow, findEvent, listEvents, type WebhookEvent } from '../ops/event-queries.ts'
+import { eventFilter, problemsOf, readRowId } from '../ops/filters.ts'
+import { eventLabels, sendLabels, timeText } from '../ops/words.ts'
+import {
+  jsonOutput,
+  listHint,
+  type OutputOptions,
+  painted,
+  table,
+  tabSeparated,
+  tag,
+  usageError,
+  visible,
+  words,
+} from './output.ts'
+
+export interface ListEventsOptions extends OutputOptions {
+  source?: string | undefined
+  eventId?: string | undefined
+  type?: string | undefined
+  status?: string | undefined
+  since?: string | undefined
+  limit?: number | undefined
+  cursor?: string | undefined
+}
+
+/** `oncehook events list`: the same rows as `GET /v1/events`. */
+export async function listEventsCommand(db: Db, options: ListEventsOptions): Promise<CommandResult> {
+  const { source, eventId, type, status, since, limit, cursor } = options
+  const given = { source, event_id: eventId, type, status, since, limit: limit?.toString(), cursor }
+  const filter = eventFilter(() => new Date()).safeParse(given)
+  if (!filter.success) return usageError(problemsOf(filter.error))
+  const page = await listEvents(db, filter.data)
+  const stderr = listHint(page.events.length, 'event', page.next_cursor, options)
+  return { stdout: options.json ? jsonOutput(page) : rowsText(page.events, options), stderr, exitCode: 0 }
+}
+
+/** `oncehook events show ID`: the same event as `GET /v1/events/:id`. */
+export async function showEventCommand(db: Db, id: string, options: OutputOptions): Promise<CommandResult> {
+  const rowId = readRowId(id)
+  const event = rowId === undefined ? undefined : await findEvent(db, rowId)
+  if (!event) return { stdout: '', stderr: `oncehook: no event has the id ${visible(id)}\n`, exitCode: 1 }
+  return { stdout: options.json ? jsonOutput(event) : eventText(event, options), stderr: '', exitCode: 0 }
+}
+
+function rowsText(events: readonly EventRow[], options: OutputOptions): string {
+  if (options.width === undefined) {
+    return tabSeparated(
+      events.map((event) => [
+        event.id,
+        event.status,
+        event.source,
+        event.type,
+        event.event_id,
+        event.received_at.toISOString(),
+        String(event.redeliveries),
+        event.error,
+      ]),
+    )
+  }
+  if (events.length === 0) return ''
+  const rows = events.map((event) => [
+    { text: event.id },
+    tag(eventLabels[event.status], options),
+    { text: event.source },
+    { text: event.type ?? words('–', options) },
+    { text: event.event_id },
+    { text: timeText(event.received_at) },
+    { text: String(event.redeliveries) },
+    { text: event.error ?? '' },
+  ])
+  const headers = ['ID', 'STATUS', 'SOURCE', 'TYPE', 'EVENT ID', 'RECEIVED (UTC)', 'AGAIN', 'WHY']
+  return table(headers, rows, [7, 4, 3, 2], options)
+}
+
+function eventText(event: WebhookEvent, options: OutputOptions): string {
+  const say = (text: string) => words(text, options)
+  const mode = event.livemode === null ? undefined : event.livemode ? 'live mode' : 'test mode'
+  const body =
+    event.body_bytes === null ? 'body emptied by retention' : `body of ${event.body_bytes.toLocaleString('en-US')} bytes`
+  const facts = [
+    `Received ${timeText(event.received_at)} UTC`,
+    mode,
+    `id from ${event.id_basis}`,
+    body,
+    `sha256 ${event.body_sha256}`,
+  ]
+  const again = `${event.redeliveries} ${event.redeliveries === 1 ? 'redelivery' : 'redeliveries'}, last ${timeText(event.last_redelivered_at)} UTC`
+  const { report } = event
+  return [
+    `${painted(tag(eventLabels[event.status], options), options)}   ${visible([event.source, event.type, event.event_id].filter(Boolean).join(' '))}   event ${event.id}`,
+    say(visible(facts.filter(Boolean).join(' · '))),
+    ...(event.error === null ? [] : [`Why: ${visible(event.error)}`]),
+    ...(event.redeliveries === 0 ? [] : [say(again)]),
+    ...event.conflicts.map(
+      (conflict) =>
+        `Conflict: other content under this id at ${timeText(conflict.received_at)} UTC, ${conflict.times} times, sha256 ${conflict.body_sha256}`,
+    ),
+    ...(report === null
+      ? []
+      : [
+          say(visible(`Report: ${report.kind} ${report.message_id ?? '–'} → ${report.dedupe_key ?? `parked: ${report.parked}`}`)),
+        ]),
+    ...event.sends.map(({ rule, outcome, dedupe_key, status, recipient, error }) => {
+      const state = status === null ? '' : `${painted(tag(sendLabels[status], options), options)}   `
+      const send = dedupe_key === null ? '' : ` ${say('→')} ${visible(dedupe_key)} ${say('→')} ${visible(recipient ?? '')}`
+      return `  ${state}${visible(rule)}: ${outcome}${send}${error === null ? '' : `: ${visible(error)}`}`
+    }),
+    '',
+  ].join('\n')
+}

@@ -1,0 +1,158 @@
+import type { CommandResult } from '../cli.ts'
+import type { Label } from '../ops/words.ts'
+
+/** How the command's output is wanted. */
+export interface OutputOptions {
+  json?: boolean | undefined
+  /** Columns of the terminal; none when the output goes into a pipe or a file. */
+  width?: number | undefined
+  color?: boolean | undefined
+  /** Whether the terminal shows more than ASCII. */
+  unicode?: boolean | undefined
+}
+
+/** A table's cell; a tone colours it. */
+export interface Cell {
+  text: string
+  tone?: Label['tone']
+}
+
+const GAP = '  '
+const SHORTEST = 8
+// Control, format (bidi, zero width), line and paragraph separators: what could move, hide or colour other text.
+const INVISIBLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu
+const WIDE =
+  /\p{Emoji_Presentation}|[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]/u
+const ansi: Record<Label['tone'], number> = { quiet: 90, busy: 36, good: 32, bad: 31, ask: 33 }
+const graphemes = new Intl.Segmenter()
+
+/** Text of strangers on one line, with every character that a terminal would obey shown by its number instead. */
+export function visible(text: string): string {
+  return text
+    .toWellFormed()
+    .replace(INVISIBLE, (character) => `<U+${character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, '0')}>`)
+}
+
+/** The API's own object; characters that a terminal would obey are written as JSON's escapes, which changes no value. */
+export function jsonOutput(value: unknown): string {
+  const escaped = (character: string) =>
+    character
+      .split('')
+      .map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
+      .join('')
+  const text = JSON.stringify(value, undefined, 2)
+  return `${text.replace(INVISIBLE, (character) => (character === '\n' ? character : escaped(character)))}\n`
+}
+
+/** Our own words for a terminal that only knows ASCII. */
+export function words(text: string, { unicode }: OutputOptions): string {
+  if (unicode) return text
+  const ascii: Record<string, string> = { '→': '->', '…': '...', '·': '-', '–': '-' }
+  return text.replace(/[→…·–]/g, (character) => ascii[character] ?? '?')
+}
+
+/** The icon and the word of a status. */
+export function tag({ word, icon, ascii, tone }: Label, { unicode }: OutputOptions): Cell {
+  return { text: `${unicode ? icon : ascii} ${word}`, tone }
+}
+
+/** Colours a text, if colours are wanted. */
+export function painted({ text, tone }: Cell, { color }: OutputOptions): string {
+  return color && tone !== undefined ? `\u001b[${ansi[tone]}m${text}\u001b[0m` : text
+}
+
+/** Tab-separated values, one row a line, for pipes. */
+export function tabSeparated(rows: readonly (readonly (string | null)[])[]): string {
+  return rows.map((row) => `${row.map((value) => visible(value ?? '')).join('\t')}\n`).join('')
+}
+
+/** A table that fits the width; the columns named in `shrink` give way first, shortened in their middle. */
+export function table(
+  headers: readonly string[],
+  rows: readonly (readonly Cell[])[],
+  shrink: readonly number[],
+  options: OutputOptions,
+): string {
+  const lines = [
+    headers.map((text): Cell => ({ text })),
+    ...rows.map((row) => row.map(({ text, ...cell }) => ({ ...cell, text: visible(text) }))),
+  ]
+  const widths = headers.map((_, column) => Math.max(...lines.map((line) => columnsOf(line[column]?.text ?? ''))))
+  const all = [...headers.keys()].reverse()
+  for (const [columns, least] of [
+    [shrink, SHORTEST],
+    [all, 1],
+  ] as const) {
+    for (const column of columns) {
+      const excess =
+        widths.reduce((sum, width) => sum + width, GAP.length * (widths.length - 1)) - (options.width ?? Number.POSITIVE_INFINITY)
+      const width = widths[column] ?? 0
+      if (excess > 0) widths[column] = Math.max(width - excess, Math.min(width, least))
+    }
+  }
+  const written = lines.map((line) =>
+    line
+      .map((cell, column) => {
+        const text = shortened(cell.text, widths[column] ?? 0, options)
+        const padding = column === line.length - 1 ? '' : ' '.repeat((widths[column] ?? 0) - columnsOf(text))
+        return painted({ ...cell, text }, options) + padding
+      })
+      .join(GAP)
+      .trimEnd(),
+  )
+  return `${written.join('\n')}\n`
+}
+
+/** A text in at most so many columns: its middle gives way, as the ends of a key tell most. */
+export function shortened(text: string, width: number, options: OutputOptions): string {
+  if (columnsOf(text) <= width) return text
+  const ellipsis = words('…', options)
+  const room = width - ellipsis.length
+  if (room < 2) return takeColumns(text, width)
+  const reversed = [...graphemes.segment(text)]
+    .map(({ segment }) => segment)
+    .reverse()
+    .join('')
+  const tail = [...graphemes.segment(takeColumns(reversed, Math.floor(room / 2)))]
+    .map(({ segment }) => segment)
+    .reverse()
+    .join('')
+  return takeColumns(text, Math.ceil(room / 2)) + ellipsis + tail
+}
+
+function takeColumns(text: string, width: number): string {
+  let taken = ''
+  let used = 0
+  for (const { segment } of graphemes.segment(text)) {
+    used += WIDE.test(segment) ? 2 : 1
+    if (used > width) break
+    taken += segment
+  }
+  return taken
+}
+
+const columnsOf = (text: string) =>
+  [...graphemes.segment(text)].reduce((sum, { segment }) => sum + (WIDE.test(segment) ? 2 : 1), 0)
+
+/** The time between two moments: `+12 ms`, `+15.2 s`, `+4 min 10 s`, `+2 h 5 min`, `+3 d 4 h`. */
+export function offsetText(ms: number): string {
+  const seconds = Math.floor(ms / 1_000)
+  if (ms < 1_000) return `+${ms} ms`
+  if (seconds < 60) return `+${(Math.floor(ms / 100) / 10).toFixed(1)} s`
+  if (seconds < 3_600) return `+${Math.floor(seconds / 60)} min ${seconds % 60} s`
+  if (seconds < 86_400) return `+${Math.floor(seconds / 3_600)} h ${Math.floor((seconds % 3_600) / 60)} min`
+  return `+${Math.floor(seconds / 86_400)} d ${Math.floor((seconds % 86_400) / 3_600)} h`
+}
+
+/** What is wrong with the options; nothing was done. */
+export function usageError(problems: readonly { path: string; message: string }[]): CommandResult {
+  const stderr = problems.map(({ path, message }) => `oncehook: --${path.split('.')[0]?.replaceAll('_', '-')}: ${message}\n`)
+  return { stdout: '', stderr: stderr.join(''), exitCode: 2 }
+}
+
+/** The foot of a list, for people. */
+export function listHint(count: number, one: string, cursor: string | null, { json, ...options }: OutputOptions): string {
+  if (json) return ''
+  if (count === 0) return `No ${one} matches.\n`
+  return words(`${count} ${one}${count === 1 ? '' : 's'}${cursor === null ? '' : ` · more: --cursor ${cursor}`}\n`, options)
+}
