@@ -5,6 +5,7 @@ import { parseEnv } from 'node:util'
 import { z } from 'zod'
 import type { Provider } from './providers/provider.ts'
 import { createProvider, providers } from './providers/registry.ts'
+import { isUsableSecret } from './providers/signature.ts'
 
 export { KeyError, key, period } from './sends/key.ts'
 
@@ -172,6 +173,8 @@ export function readConfig(input: unknown): Config {
     }
     try {
       const provider = createProvider(providerName, options)
+      const unusable = secrets.findIndex((secret) => !isUsableSecret(provider.scheme, secret))
+      if (unusable >= 0) problems.push(`source ${name}: secret ${unusable + 1} is not in the form that ${providerName} gives out`)
       sources.set(name, {
         name,
         provider,

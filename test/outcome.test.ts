@@ -117,6 +117,12 @@ test('The code ECONNREFUSED proves nothing when the request had started', () => 
   expect(outcomeOf(thrown(error), now)).toEqual({ kind: 'unknown', reason: 'connection_lost', error: 'connection refused' })
 })
 
+test('A connection error that does not say whether the request had started is unknown', () => {
+  const error = new InboxiliConnectionError('who knows', { code: 'ECONNREFUSED' } as never) // as another client could throw it
+
+  expect(outcomeOf(thrown(error), now)).toEqual({ kind: 'unknown', reason: 'connection_lost', error: 'who knows' })
+})
+
 test('C-52 a timeout after the request is unknown', () => {
   const error = new InboxiliConnectionError('no answer in 15 s', { code: 'timeout', requestStarted: true })
 

@@ -66,7 +66,7 @@ export function tabSeparated(rows: readonly (readonly (string | null)[])[]): str
   return rows.map((row) => `${row.map((value) => visible(value ?? '')).join('\t')}\n`).join('')
 }
 
-/** A table that fits the width; the columns named in `shrink` give way first, shortened in their middle. */
+/** A table that fits the width; the columns named in `shrink` give way first, their cells shortened in the middle. */
 export function table(
   headers: readonly string[],
   rows: readonly (readonly Cell[])[],
@@ -78,16 +78,16 @@ export function table(
     ...rows.map((row) => row.map(({ text, ...cell }) => ({ ...cell, text: visible(text) }))),
   ]
   const widths = headers.map((_, column) => Math.max(...lines.map((line) => columnsOf(line[column]?.text ?? ''))))
-  const all = [...headers.keys()].reverse()
+  const gaps = GAP.length * (widths.length - 1)
   for (const [columns, least] of [
     [shrink, SHORTEST],
-    [all, 1],
+    [[...headers.keys()], 1],
   ] as const) {
-    for (const column of columns) {
-      const excess =
-        widths.reduce((sum, width) => sum + width, GAP.length * (widths.length - 1)) - (options.width ?? Number.POSITIVE_INFINITY)
-      const width = widths[column] ?? 0
-      if (excess > 0) widths[column] = Math.max(width - excess, Math.min(width, least))
+    while (gaps + widths.reduce((sum, width) => sum + width, 0) > (options.width ?? Number.POSITIVE_INFINITY)) {
+      // The widest gives way first, so that no column pays for another's length.
+      const widest = columns.reduce((one, other) => ((widths[other] ?? 0) > (widths[one] ?? 0) ? other : one), columns[0] ?? 0)
+      if ((widths[widest] ?? 0) <= least) break
+      widths[widest] = (widths[widest] ?? 0) - 1
     }
   }
   const written = lines.map((line) =>

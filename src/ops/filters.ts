@@ -25,10 +25,12 @@ const limit = z
 
 /** A comma list of known words. */
 const listOf = <const Word extends string>(words: readonly Word[]) =>
-  z
-    .string()
-    .transform((value) => value.split(',').map((word) => word.trim()))
-    .pipe(z.array(z.enum(words)).min(1).max(words.length))
+  z.string().transform((value, context) => {
+    const parsed = z.array(z.enum(words)).safeParse(value.split(',').map((word) => word.trim()))
+    if (parsed.success) return parsed.data
+    context.addIssue({ code: 'custom', message: `must be a comma list of ${words.join(', ')}` })
+    return z.NEVER
+  })
 
 const INSTANT = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?$/
 

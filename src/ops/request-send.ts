@@ -16,7 +16,6 @@ const POLL_EVERY_MS = 200
 export const sendRequestSchema = z.strictObject({
   dedupe_key: z
     .string()
-    .min(1)
     .max(512)
     .refine(
       (key) => key.trim() !== '' && key.isWellFormed() && !/\p{Cc}/u.test(key),

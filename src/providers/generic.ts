@@ -58,6 +58,7 @@ export const generic: ProviderDefinition<z.infer<typeof genericOptions>> = {
       signed: signed ?? (timestampHeader ? '{timestamp}.{body}' : '{body}'),
     },
     maxBodyBytes: 1024 * 1024,
+    factHeaders: [id, type].flatMap((place) => (typeof place === 'string' ? [] : [place.header.toLowerCase()])),
     toleranceSeconds: 300,
     idIsSigned: typeof id === 'string',
     idBasis: 'provider',

@@ -23,6 +23,7 @@ const githubProvider: Provider = {
   },
   maxBodyBytes: 25 * 1024 * 1024,
   toleranceSeconds: 300,
+  factHeaders: ['x-github-delivery', 'x-github-event'],
   idIsSigned: false,
   idBasis: 'provider',
   id: (_event, headers) => headerValue(headers, 'x-github-delivery'),

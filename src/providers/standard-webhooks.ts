@@ -23,7 +23,7 @@ function define(name: string, documentation: string, families: string[]): Provid
           match: /(?:^| )v1,([A-Za-z0-9+/]{43}=)(?= |$)/g,
           algorithm: 'sha256',
           encoding: 'base64',
-          secret: { form: 'base64', prefix: 'whsec_' },
+          secret: { form: 'base64', prefix: 'whsec_', isPrefixOptional: true },
         },
         {
           kind: 'ed25519',
@@ -40,6 +40,7 @@ function define(name: string, documentation: string, families: string[]): Provid
       signed: '{id}.{timestamp}.{body}',
     },
     maxBodyBytes: 1024 * 1024,
+    factHeaders: idHeader,
     toleranceSeconds: 300,
     idIsSigned: true,
     idBasis: 'provider',

@@ -1,0 +1,70 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { dirname, join, relative, resolve } from 'node:path'
+import { expect, test } from 'vitest'
+
+const root = resolve('src')
+const files = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.ts'))
+
+/** A file's part: its folder, or the file itself where it stands at the top. */
+const partOf = (file: string) => file.split('/')[0] ?? file
+
+/** Imports of ours in a file: the part that each leads to. */
+function importsOf(file: string): { part: string; specifier: string }[] {
+  const text = readFileSync(join(root, file), 'utf8')
+  const specifiers = [...text.matchAll(/(?:from|import\()\s*'([^']+)'/g)].map((match) => match[1] ?? '')
+  return specifiers
+    .map((specifier) => (specifier === '#inboxili' ? './src/inboxili/client.ts' : specifier))
+    .filter((specifier) => specifier.startsWith('.'))
+    .map((specifier) => {
+      const target = specifier.startsWith('./src/') ? resolve(specifier) : resolve(root, dirname(file), specifier)
+      return { part: partOf(relative(root, target)), specifier }
+    })
+}
+
+const base = ['db.ts', 'log.ts']
+/** Which parts each part may import, beside itself. */
+const allowed: Record<string, readonly string[]> = {
+  providers: [],
+  inboxili: [],
+  'db.ts': [],
+  'log.ts': [],
+  'problem.ts': [],
+  'migrate.ts': ['db.ts'],
+  'config.ts': ['providers', 'sends'],
+  sends: [...base, 'inboxili'],
+  events: [...base, 'sends', 'providers', 'config.ts', 'problem.ts'],
+  'follow-ups': [...base, 'sends', 'providers', 'config.ts'],
+  // Of the events only the type of what a replay answers.
+  ops: [...base, 'sends', 'problem.ts', 'events'],
+  sandbox: ['providers'],
+  'app.ts': [...base, 'events', 'follow-ups', 'ops', 'problem.ts', 'config.ts'],
+  'server.ts': [...base, 'app.ts', 'events', 'follow-ups', 'ops', 'sends', 'inboxili', 'config.ts', 'migrate.ts'],
+  'cli.ts': [...base, 'cli', 'config.ts'],
+  cli: [...base, 'config.ts', 'server.ts', 'migrate.ts', 'follow-ups', 'ops', 'providers', 'sandbox', 'cli.ts', 'events'],
+}
+
+test('imports point one way, from the command line down to the database', () => {
+  const wrong = files.flatMap((file) =>
+    importsOf(file)
+      .filter(({ part }) => part !== partOf(file) && !(allowed[partOf(file)] ?? []).includes(part))
+      .map(({ specifier }) => `${file} imports ${specifier}`),
+  )
+
+  expect(wrong).toEqual([])
+  expect(files.map(partOf).filter((part) => allowed[part] === undefined)).toEqual([])
+})
+
+test('Express stays at the HTTP edge, the job library in one file, and the environment in the configuration', () => {
+  const using = (pattern: RegExp) => files.filter((file) => pattern.test(readFileSync(join(root, file), 'utf8'))).sort()
+
+  expect(using(/from 'express(-rate-limit)?'/)).toEqual(['app.ts', 'events/routes.ts', 'ops/routes.ts', 'problem.ts'])
+  expect(using(/from 'pg-boss'/)).toEqual(['follow-ups/queue.ts'])
+  expect(using(/timingSafeEqual/).filter((file) => file.startsWith('providers/'))).toEqual(['providers/signature.ts'])
+})
+
+test('no file but the sends moves a send', () => {
+  const writers = files.filter((file) => /update email_sends|insert into email_sends/.test(readFileSync(join(root, file), 'utf8')))
+
+  expect(writers.every((file) => file.startsWith('sends/'))).toBe(true)
+  expect(writers.length).toBeGreaterThan(0)
+})
