@@ -372,3 +372,10 @@ test('C-70 the client shows its key to nobody', () => {
 test.for(['', 'with space', 'line\nbreak', 'ümlaut'])('C-70 an unusable API key is refused without being shown: %j', (key) => {
   expect(() => new Inboxili(key)).toThrow(new TypeError('apiKey must be visible ASCII characters'))
 })
+
+test('takes a base URL with or without the path of the API', async () => {
+  const { url } = await sandbox()
+  for (const suffix of ['', '/', '/api/v1', '/api/v1/']) {
+    await expect(client(url + suffix).emails.send(message)).resolves.toMatchObject({ status: 'sent' })
+  }
+})

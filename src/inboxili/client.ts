@@ -6,7 +6,8 @@ const CONNECT_TIMEOUT_MS = 3000
 const MAX_ANSWER_BYTES = 64 * 1024
 const MAX_TEXT_LENGTH = 500
 const MAX_RETRY_WAIT_MS = 60_000
-const SEND_PATH = '/api/v1/transactional/send'
+const API_PATH = '/api/v1'
+const SEND_PATH = '/transactional/send'
 
 const messageSchema = z.strictObject({
   to: z.string().min(1),
@@ -29,6 +30,7 @@ export type InboxiliMessage = z.input<typeof messageSchema>
 export type InboxiliAnswer = z.output<typeof answerSchema>
 
 export interface InboxiliOptions {
+  /** The server's address, with or without the `/api/v1` of its API. */
   baseUrl?: string
   /** Milliseconds that one call may take, from connecting to the last byte of its answer. */
   timeout?: number
@@ -78,7 +80,8 @@ export class Inboxili {
     if (typeof apiKey !== 'string' || !/^[\x21-\x7e]+$/.test(apiKey))
       throw new TypeError('apiKey must be visible ASCII characters')
     this.#apiKey = apiKey
-    this.#url = new URL((options.baseUrl ?? 'https://api.inboxili.com').replace(/\/+$/, '') + SEND_PATH)
+    const base = (options.baseUrl ?? 'https://api.inboxili.com').replace(/\/+$/, '')
+    this.#url = new URL(`${base.endsWith(API_PATH) ? base : base + API_PATH}${SEND_PATH}`)
     if (!/^https?:$/.test(this.#url.protocol)) throw new TypeError('baseUrl must be http or https')
     this.#timeout = options.timeout ?? 15_000
     this.#maxRetries = options.maxRetries ?? 2
