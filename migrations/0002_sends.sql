@@ -18,8 +18,9 @@ create table email_sends (
   claimed_at timestamptz,
   sending_at timestamptz,
   claim_token uuid,
-  -- Calls in a row that provably sent nothing, since the last trigger.
-  refused_calls integer not null default 0,
+  -- Calls since the last trigger that provably sent nothing: answered 429, and ended before the first byte.
+  rate_limited_calls integer not null default 0,
+  unreached_calls integer not null default 0,
   message_id text,
   completed_at timestamptz,
   delivered_at timestamptz,
@@ -85,6 +86,22 @@ create table send_attempts (
   message_id text constraint send_attempts_one_message unique,
   constraint send_attempts_number unique (dedupe_key, number)
 );
+
+-- What a call said is written once; only the sweep's "unknown" gives way to the answer that comes after all.
+create function send_attempts_check_change() returns trigger language plpgsql as $$
+begin
+  if old.outcome <> new.outcome and (old.outcome, new.outcome) not in (
+    ('claimed', 'in_flight'), ('claimed', 'never_called'),
+    ('in_flight', 'accepted'), ('in_flight', 'refused'), ('in_flight', 'unknown'),
+    ('unknown', 'accepted'), ('unknown', 'refused')
+  ) or old.message_id <> new.message_id or (old.message_id is not null and new.message_id is null) then
+    raise exception 'send_attempts: what attempt % says is written once', old.id using errcode = 'restrict_violation';
+  end if;
+  return new;
+end
+$$;
+create trigger send_attempts_written_once before update of outcome, message_id on send_attempts
+  for each row execute function send_attempts_check_change();
 
 -- Which event asked for which email, and what came of it: three events and one email is three rows.
 create table follow_ups (
@@ -167,4 +184,5 @@ drop table follow_ups;
 drop table send_attempts;
 drop table email_sends;
 drop function email_sends_check_move;
+drop function send_attempts_check_change;
 drop function refuse_change;

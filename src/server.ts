@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net'
 import type pg from 'pg'
 import { Inboxili } from '#inboxili'
 import { createApp } from './app.ts'
-import { type Config, ConfigError, loadConfig, loadEnvFile, productionProblems, type Settings } from './config.ts'
+import { type Config, ConfigError, loadConfig, loadEnvFile, productionProblems, readSettings, type Settings } from './config.ts'
 import { isStorageAway, openPool } from './db.ts'
 import { createRecorder } from './events/record.ts'
 import { replayEvent } from './events/replay.ts'
@@ -30,9 +30,9 @@ type Checked = Settings & { databaseUrl: string }
 
 /** Answers HTTP: webhooks and the API. Acknowledging needs the database only, no worker and no email API. */
 export async function startServe(settings: Settings): Promise<Running & { url: string }> {
-  const checked = requireDatabase(settings)
   const log = createLog(settings.logLevel, 'serve')
   const config = await openConfig(settings, log)
+  const checked = requireDatabase(settings)
   const ingest = openPool({ url: checked.databaseUrl, name: 'oncehook-ingest', max: 6, statementTimeout: 4_000 })
   const ops = openPool({ url: checked.databaseUrl, name: 'oncehook-ops', max: 5 })
   try {
@@ -62,7 +62,15 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
       { headersTimeout: 5_000, requestTimeout: 15_000, connectionsCheckingInterval: 1_000, keepAliveTimeout: 65_000 },
       app,
     )
+    let running = 0
+    server.on('request', (_req, res) => {
+      running += 1
+      res.once('close', () => {
+        running -= 1
+      })
+    })
     await listen(server, settings.port, settings.host)
+    server.on('error', (error) => log.error({ error }, 'a connection was not accepted'))
     const { port } = server.address() as AddressInfo
     const url = `http://${settings.host.includes(':') ? `[${settings.host}]` : settings.host}:${port}`
     log.info({ url, sources: [...config.current().sources.keys()] }, 'listening')
@@ -72,13 +80,9 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
       url,
       async stop() {
         isStopping = true
-        config.close()
-        const closed = new Promise<void>((done) => server.close(() => done()))
-        server.closeIdleConnections()
-        const forced = setTimeout(() => server.closeAllConnections(), settings.shutdownGraceMs * 0.8)
-        await closed
-        clearTimeout(forced)
+        await closeServer(server, () => running === 0, settings.shutdownGraceMs * 0.8)
         await Promise.all([ingest.end(), ops.end()])
+        config.close()
         log.info('stopped')
       },
     }
@@ -91,33 +95,34 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
 
 /** Works on events and sends, and sweeps up after workers that died. */
 export async function startWork(settings: Settings): Promise<Running> {
-  const checked = requireDatabase(settings)
-  const apiKey = settings.inboxiliApiKey
-  if (!apiKey) throw new ConfigError(['INBOXILI_API_KEY is not set, so nothing could be sent'])
   const log = createLog(settings.logLevel, 'worker')
   const config = await openConfig(settings, log)
+  const checked = requireDatabase(settings)
+  const firstKey = settings.inboxiliApiKey
+  if (!firstKey) throw new ConfigError(['INBOXILI_API_KEY is not set, so nothing could be sent'])
+  const apiKey = () => config.apiKey() ?? firstKey
   const pool = openPool({ url: checked.databaseUrl, name: 'oncehook-worker', max: 10, statementTimeout: 30_000 })
   const stopping = new AbortController()
   try {
     await untilStorageIsReady(pool, checked, log)
     const jobs = await openJobs(checked.databaseUrl)
-    // No retries of its own: each call, the repeat after a 429 too, needs its own rate slot and attempt row.
-    const inboxili = new Inboxili(apiKey, {
-      ...(settings.inboxiliBaseUrl && { baseUrl: settings.inboxiliBaseUrl }),
-      timeout: settings.callTimeoutMs,
-      maxRetries: 0,
-    })
     const sendDeps: SendDeps = {
       pool,
       call: async (message: Message) => {
+        // No retries of its own: each call, the repeat after a 429 too, needs its own rate slot and attempt row.
+        const inboxili = new Inboxili(apiKey(), {
+          ...(settings.inboxiliBaseUrl && { baseUrl: settings.inboxiliBaseUrl }),
+          timeout: settings.callTimeoutMs,
+          maxRetries: 0,
+        })
         const end = await inboxili.emails.send(message as Parameters<typeof inboxili.emails.send>[0]).then(
           (answer) => ({ answer }),
           (thrown: unknown) => ({ thrown }),
         )
         return outcomeOf(end, new Date())
       },
-      takeSlot: () => takeRateSlot(pool, apiKey, settings.sendsPerMinute),
-      holdSlots: (seconds) => holdRateSlots(pool, apiKey, seconds),
+      takeSlot: () => takeRateSlot(pool, apiKey(), settings.sendsPerMinute),
+      holdSlots: (seconds) => holdRateSlots(pool, apiKey(), seconds),
       enqueue: jobs.enqueueSends,
       log,
       stopping: stopping.signal,
@@ -132,29 +137,27 @@ export async function startWork(settings: Settings): Promise<Running> {
       settings.retryDelayMs,
       log,
     )
-    const sweeps = repeat(
-      settings.sweepEveryMs,
-      async () => {
-        const sends = await sweepSends(pool, jobs.enqueueSends, settings.staleAfterMs, findSendsWithoutJob)
-        const orphanEvents = await sweepEvents(pool, findEventsWithoutJob, jobs.enqueueEvents)
-        const emptied = await emptyOldBodies(pool, settings.keepBodiesDays)
-        const found = { ...sends, orphanEvents, emptied }
-        if (Object.values(found).some((count) => count > 0)) log.info(found, 'swept')
-        if (sends.staleCalls > 0)
-          log.warn({ sends: sends.staleCalls }, 'sends need a decision: their worker stopped during the call')
-      },
-      log,
-    )
+    // Each by itself, so that one that fails doesn't keep the others from running.
+    const sweep = (name: string, task: () => Promise<object>) => repeat(settings.sweepEveryMs, name, task, log)
+    const sweeps = [
+      sweep('sends', async () => {
+        const found = await sweepSends(pool, jobs.enqueueSends, settings.staleAfterMs, findSendsWithoutJob)
+        if (found.staleCalls > 0)
+          log.warn({ sends: found.staleCalls }, 'sends need a decision: their worker stopped during the call')
+        return found
+      }),
+      sweep('events', async () => ({ orphanEvents: await sweepEvents(pool, findEventsWithoutJob, jobs.enqueueEvents) })),
+      sweep('bodies', async () => ({ emptied: await emptyOldBodies(pool, settings.keepBodiesDays) })),
+    ]
     log.info('working')
 
     return {
       log,
       async stop() {
         stopping.abort()
-        config.close()
-        await sweeps.stop()
-        await workers.stop(Math.max(settings.shutdownGraceMs - 1_000, 100))
+        await Promise.all([workers.stop(settings.shutdownGraceMs - 1_000), ...sweeps.map((it) => it.stop())])
         await pool.end()
+        config.close()
         log.info('stopped')
       },
     }
@@ -172,26 +175,32 @@ function requireDatabase(settings: Settings): Checked {
 }
 
 /** The configuration, read again on SIGHUP; one that can't be used leaves the one before in force. */
-async function openConfig(settings: Settings, log: Log): Promise<{ current(): Config; close(): void }> {
-  const load = async () => {
-    const config = await loadConfig(settings.configPath)
-    const problems = settings.production ? productionProblems(settings, config) : []
+async function openConfig(settings: Settings, log: Log) {
+  const load = async (from: Settings) => {
+    const config = await loadConfig(from.configPath)
+    const problems = from.production ? productionProblems(from, config) : []
     if (problems.length > 0) throw new ConfigError(problems)
-    return config
+    return { config, apiKey: from.inboxiliApiKey }
   }
-  let current = await load()
+  let current = await load(settings)
+  let reloaded = Promise.resolve()
   const reload = () => {
-    loadEnvFile()
-    load().then(
-      (next) => {
-        current = next
-        log.info({ sources: [...next.sources.keys()] }, 'configuration read again')
-      },
-      (error: unknown) => log.error({ error }, 'the new configuration is not used'),
-    )
+    // One after the other, so that of two the last one decides.
+    reloaded = reloaded
+      .then(async () => {
+        loadEnvFile()
+        current = await load(readSettings())
+        log.info({ sources: [...current.config.sources.keys()] }, 'configuration read again')
+      })
+      .catch((error: unknown) => log.error({ error }, 'the new configuration is not used'))
   }
   process.on('SIGHUP', reload)
-  return { current: () => current, close: () => void process.off('SIGHUP', reload) }
+  return {
+    current: () => current.config,
+    apiKey: () => current.apiKey,
+    /** Last of all: without this listener SIGHUP ends the process. */
+    close: () => void process.off('SIGHUP', reload),
+  }
 }
 
 /** Waits for a database that is still starting, then refuses one that can't keep what is acknowledged. */
@@ -237,14 +246,31 @@ function listen(server: Server, port: number, host: string): Promise<void> {
   })
 }
 
-/** Runs a task now and again, never two at once; what it throws is logged, and the next run comes all the same. */
-function repeat(everyMs: number, task: () => Promise<void>, log: Log): { stop(): Promise<void> } {
+/** Takes no more connections, lets the running requests end, and closes what has none. */
+function closeServer(server: Server, isIdle: () => boolean, forceAfterMs: number): Promise<void> {
+  return new Promise((done) => {
+    // Node would wait for connections that were busy and are now kept alive, and for those that never sent anything.
+    const idle = setInterval(() => (isIdle() ? server.closeAllConnections() : server.closeIdleConnections()), 50)
+    const forced = setTimeout(() => server.closeAllConnections(), forceAfterMs)
+    server.close(() => {
+      clearInterval(idle)
+      clearTimeout(forced)
+      done()
+    })
+  })
+}
+
+/** Runs a sweep now and again, never two at once; what it throws is logged, and the next run comes all the same. */
+function repeat(everyMs: number, sweep: string, task: () => Promise<object>, log: Log): { stop(): Promise<void> } {
   let stopped = false
   let timer: NodeJS.Timeout | undefined
   let running = Promise.resolve()
   const run = () => {
     running = task()
-      .catch((error: unknown) => log.warn({ error }, 'sweep failed'))
+      .then((found) => {
+        if (Object.values(found).some((count) => count > 0)) log.info({ sweep, ...found }, 'swept')
+      })
+      .catch((error: unknown) => log.warn({ error, sweep }, 'sweep failed'))
       .then(() => {
         if (!stopped) timer = setTimeout(run, everyMs)
       })

@@ -25,7 +25,7 @@ export interface EventRow {
 }
 
 /** A send that the event asked for; its key is null when the follow-up failed before it had one. */
-export interface FollowUp {
+interface FollowUp {
   rule: string
   outcome: string
   error: string | null
@@ -36,7 +36,7 @@ export interface FollowUp {
 }
 
 /** The same event ID with other content. */
-export interface Conflict {
+interface Conflict {
   id: string
   body_sha256: string
   received_at: Date
@@ -44,7 +44,7 @@ export interface Conflict {
 }
 
 /** What the event said of a send, if it is a delivery event; the key is null until its send is known. */
-export interface EventReport {
+interface EventReport {
   kind: string
   message_id: string | null
   recipient: string | null

@@ -3,7 +3,7 @@ import { statuses } from '../sends/lifecycle.ts'
 
 // What the API's query strings and the CLI's options may ask for: checked here once, trusted inside.
 
-export const eventStatuses = ['pending', 'processed', 'ignored', 'failed', 'quarantined'] as const
+const eventStatuses = ['pending', 'processed', 'ignored', 'failed', 'quarantined'] as const
 export type EventStatus = (typeof eventStatuses)[number]
 
 const MAX_ID = 9_223_372_036_854_775_807n

@@ -33,7 +33,7 @@ export interface SendRow {
   last_error: string | null
 }
 
-export interface Attempt {
+interface Attempt {
   number: number
   outcome: string
   recipient: string
@@ -46,7 +46,7 @@ export interface Attempt {
 }
 
 /** An event that asked for the send, and what came of that. */
-export interface SendEvent {
+interface SendEvent {
   id: string
   source: string
   event_id: string
@@ -62,7 +62,7 @@ export interface SendEvent {
 }
 
 /** A delivery event that speaks of the send. */
-export interface Report {
+interface Report {
   event: string
   source: string
   event_id: string
@@ -75,7 +75,7 @@ export interface Report {
   attempt: number
 }
 
-export interface Settlement {
+interface Settlement {
   id: string
   attempt: number
   event: string | null

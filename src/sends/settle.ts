@@ -26,7 +26,7 @@ interface JoinedReport {
 }
 
 /**
- * Settles by a delivery event: finds the attempt whose message it speaks of, adds the fact to its send, and closes a send that
+ * Settles by a delivery event, before its transaction locks any row: finds the attempt whose message it speaks of, adds the fact to its send, and closes a send that
  * was unknown. An event that comes before its send is recorded is parked, and joined by the recording. Repeats change nothing,
  * and the order of events doesn't matter.
  */
@@ -106,7 +106,7 @@ async function closeUnknown(tx: Tx, messageId: string, report: JoinedReport): Pr
   await tx.query({
     name: 'close-unknown',
     text: `with open as (
-        select dedupe_key, state from email_sends where dedupe_key = $1 and state = any ($6) for update
+        select dedupe_key, state from email_sends where dedupe_key = $1 and state = any ($6) for no key update
       ), closed as (
         update email_sends set state = 'sent', version = version + 1, message_id = $2, send_after = null,
           completed_at = now(), settled_at = now(), settled_by = 'event:' || $4::bigint

@@ -50,7 +50,7 @@ async function requeueStaleClaims(tx: Tx, enqueue: EnqueueSends, staleAfterMs: n
   const { rows } = await tx.query<{ dedupe_key: string }>(
     `with stale as (
        select dedupe_key, claim_token from email_sends
-       where state = any ($2) and claimed_at < now() - $1::float8 * interval '1 ms' order by dedupe_key for update skip locked limit 1000
+       where state = any ($2) and claimed_at < now() - $1::float8 * interval '1 ms' order by dedupe_key for no key update skip locked limit 1000
      ), closed as (
        update send_attempts set outcome = 'never_called', ended_at = now() from stale
        where send_attempts.id = stale.claim_token and outcome = 'claimed'
@@ -73,7 +73,7 @@ async function reviewStaleCalls(tx: Tx, staleAfterMs: number): Promise<number> {
   const { rowCount } = await tx.query(
     `with stale as (
        select dedupe_key, claim_token from email_sends
-       where state = any ($2) and sending_at < now() - $1::float8 * interval '1 ms' order by dedupe_key for update skip locked limit 1000
+       where state = any ($2) and sending_at < now() - $1::float8 * interval '1 ms' order by dedupe_key for no key update skip locked limit 1000
      ), closed as (
        update send_attempts set outcome = 'unknown', ended_at = now(), error = 'worker stopped during send' from stale
        where send_attempts.id = stale.claim_token and outcome = 'in_flight'

@@ -30,7 +30,8 @@ export async function triggerSend(tx: Tx, enqueue: EnqueueSends, request: SendRe
     text: `insert into email_sends (dedupe_key, state, policy, recipient, message, message_sha256, source_event, requested_by)
       values ($1, 'queued', $2, $3, $4, $5, $6, $7)
       on conflict (dedupe_key) do update set
-        state = 'queued', version = email_sends.version + 1, queued_at = now(), send_after = null, refused_calls = 0, last_error = null,
+        state = 'queued', version = email_sends.version + 1, queued_at = now(), send_after = null, last_error = null,
+        rate_limited_calls = 0, unreached_calls = 0,
         policy = excluded.policy, recipient = excluded.recipient, message = excluded.message,
         message_sha256 = excluded.message_sha256, source_event = excluded.source_event, requested_by = excluded.requested_by
       where email_sends.state = any ($8)`,
