@@ -27,7 +27,7 @@ export function createApp({ events, ops, log, trustProxy, notReady, metrics }: A
   app.use((req, res, next) => {
     const given = req.headers['x-request-id']
     const id = typeof given === 'string' && /^[\w.-]{1,64}$/.test(given) ? given : randomUUID()
-    res.locals['requestId'] = id
+    res.locals.requestId = id
     res.setHeader('x-request-id', id)
     next()
   })
@@ -66,7 +66,7 @@ export function createApp({ events, ops, log, trustProxy, notReady, metrics }: A
   app.use((_req, res) => sendProblem(res, 404, 'not_found'))
 
   const onError: ErrorRequestHandler = (error, _req, res, _next) => {
-    const request = res.locals['requestId']
+    const request = res.locals.requestId
     if (res.headersSent) return void res.destroy()
     if (isStorageAway(error)) {
       log.warn({ error, request }, 'storage is away')

@@ -20,11 +20,18 @@ export async function main(argv: readonly string[]): Promise<void> {
     await program().parseAsync(argv)
   } catch (error) {
     if (error instanceof ConfigError) console.error(`oncehook: ${error.message}`)
-    else console.error('oncehook:', error instanceof Error ? error.message : error)
+    else console.error('oncehook:', messageOf(error))
     process.exitCode = error instanceof ConfigError ? EXIT_CONFIGURATION : 1
     // A part that could not start may have left timers or sockets behind.
     setTimeout(() => process.exit(), 200).unref()
   }
+}
+
+/** A connection that failed on two addresses has a code but no message. */
+function messageOf(error: unknown): unknown {
+  if (!(error instanceof Error)) return error
+  const { code } = error as NodeJS.ErrnoException
+  return error.message || (code ?? error.name)
 }
 
 function program(): Command {

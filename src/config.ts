@@ -82,20 +82,23 @@ export function defineConfig(config: UserConfig): UserConfig {
   return config
 }
 
-const variableOf = new WeakMap<readonly string[], string>()
+/** Where a list came from, and why it is empty. */
+const originOf = new WeakMap<readonly string[], { name: string; problem: string }>()
 
 /** Reads settings of the user's file from the environment; each also as `NAME_FILE`, the path of a file that holds it. */
 export const env = {
   /** A comma list of secrets, newest first. Unset or blank is an error when the file is loaded, never an open door. */
   list(name: string): readonly string[] {
-    const values = (readVariable(process.env, name) ?? '').split(',').map((value) => value.trim())
-    const list = values.filter((value) => value !== '')
-    variableOf.set(list, name)
+    const { value = '', problem } = readVariable(process.env, name)
+    const list = value.split(',').flatMap((part) => part.trim() || [])
+    originOf.set(list, { name, problem: problem ?? `${name} is not set` })
     return list
   },
   /** One text, or undefined. */
   text(name: string): string | undefined {
-    return readVariable(process.env, name)
+    const { value, problem } = readVariable(process.env, name)
+    if (problem !== undefined) throw new ConfigError([problem])
+    return value
   },
 }
 
@@ -161,10 +164,10 @@ export function readConfig(input: unknown): Config {
     parsed.data.sources,
   )) {
     const given = (input as UserConfig).sources[name]?.secrets
-    const variable = given && variableOf.get(given)
+    const origin = given && originOf.get(given)
     if (secrets.length === 0 || secrets.some((secret) => secret.trim() === '')) {
-      problems.push(`source ${name}: ${variable ? `${variable} is not set` : 'secrets is empty'}, so nothing could be verified`)
-      if (variable) unset.push(variable)
+      problems.push(`source ${name}: ${origin?.problem ?? 'secrets is empty'}, so nothing could be verified`)
+      if (origin) unset.push(origin.name)
       continue
     }
     if (!providers.has(providerName)) {
@@ -186,17 +189,19 @@ export function readConfig(input: unknown): Config {
         settles: providerName === 'inboxili',
       })
     } catch (error) {
-      const details = error instanceof z.ZodError ? issuesOf(error) : [String(error)]
-      problems.push(...details.map((detail) => `source ${name}: ${detail}`))
+      problems.push(`source ${name}: ${(error as Error).message.replace(/\s+/g, ' ')}`)
     }
   }
 
   const rules = parsed.data.followUps.map((rule, index): FollowUpRule => {
     const name = rule.name ?? `rule ${index + 1} "${[rule.type].flat().join(', ')}"`
-    if (!(rule.source in parsed.data.sources)) problems.push(`followUps ${index + 1}: there is no source "${rule.source}"`)
+    if (!Object.hasOwn(parsed.data.sources, rule.source))
+      problems.push(`followUps ${index + 1}: there is no source "${rule.source}"`)
     return { name, source: rule.source, types: new Set([rule.type].flat()), email: rule.email }
   })
-  if (new Set(rules.map((rule) => rule.name)).size < rules.length) problems.push('followUps: two rules have the same name')
+  for (const [name, same] of Map.groupBy(rules, (rule) => rule.name)) {
+    if (same.length > 1) problems.push(`followUps: ${same.length} rules have the name "${name}"`)
+  }
 
   if (problems.length > 0) throw new ConfigError(problems, unset)
   return { sources, rules, account: parsed.data.inboxili?.account ?? 'exclusive' }
@@ -209,7 +214,12 @@ export async function loadConfig(path: string): Promise<Config> {
   const file = resolve(path)
   if (!existsSync(file)) throw new ConfigError([`${file} does not exist (set ONCEHOOK_CONFIG to your configuration file)`])
   loads += 1
-  const module = (await import(`${pathToFileURL(file).href}?load=${loads}`)) as { default?: unknown }
+  const module = await import(`${pathToFileURL(file).href}?load=${loads}`).then(
+    (loaded: { default?: unknown }) => loaded,
+    (error: unknown) => {
+      throw error instanceof ConfigError ? error : new ConfigError([`${file} can't be loaded: ${error}`])
+    },
+  )
   if (module.default === undefined)
     throw new ConfigError([`${file} has no default export: write export default defineConfig({…})`])
   return readConfig(module.default)
@@ -231,7 +241,10 @@ const settingsSchema = z.object({
   ONCEHOOK_CONFIG: z.string().default('oncehook.config.ts'),
   PUBLIC_URL: url.optional(),
   TRUST_PROXY: z.string().optional(),
-  INBOXILI_API_KEY: z.string().optional(),
+  INBOXILI_API_KEY: z
+    .string()
+    .regex(/^[\x21-\x7e]+$/, 'must be visible ASCII characters')
+    .optional(),
   INBOXILI_BASE_URL: url.optional(),
   LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
   SHUTDOWN_GRACE_MS: whole(20_000, 100, 600_000),
@@ -250,12 +263,21 @@ const secretVariables = ['DATABASE_URL', 'INBOXILI_API_KEY']
 /** The settings of this process. Blank counts as not set. Throws ConfigError with all problems at once. */
 export function readSettings(environment: NodeJS.ProcessEnv = process.env) {
   const given: Record<string, string> = {}
+  const problems: string[] = []
   for (const name of Object.keys(settingsSchema.shape)) {
-    const value = secretVariables.includes(name) ? readVariable(environment, name) : environment[name]
-    if (value !== undefined && value.trim() !== '') given[name] = value.trim()
+    const { value = '', problem } = secretVariables.includes(name)
+      ? readVariable(environment, name)
+      : { value: environment[name], problem: undefined }
+    if (problem !== undefined) problems.push(problem)
+    if (value.trim() !== '') given[name] = value.trim()
   }
   const parsed = settingsSchema.safeParse(given)
-  if (!parsed.success) throw new ConfigError(issuesOf(parsed.error))
+  if (!parsed.success) problems.push(...issuesOf(parsed.error))
+  else if (parsed.data.SHUTDOWN_GRACE_MS <= parsed.data.ONCEHOOK_CALL_TIMEOUT_MS)
+    problems.push(
+      'SHUTDOWN_GRACE_MS must be longer than ONCEHOOK_CALL_TIMEOUT_MS: a stop would cut off calls that then are unknown',
+    )
+  if (!parsed.success || problems.length > 0) throw new ConfigError(problems)
   const { data } = parsed
   return {
     production: data.NODE_ENV === 'production',
@@ -298,25 +320,40 @@ const fromEnvFile = new Set<string>()
 
 /** Reads `.env` beside the process, now or again: what the environment itself says stands over it. */
 export function loadEnvFile(path = '.env'): void {
-  if (!existsSync(path)) return
-  for (const [name, value] of Object.entries(parseEnv(readFileSync(path, 'utf8')))) {
-    if (value === undefined || (process.env[name] !== undefined && !fromEnvFile.has(name))) continue
+  const values = existsSync(path) ? parseEnv(readFileSync(path, 'utf8')) : {}
+  // What has gone from the file is gone: a secret that was removed must not go on verifying.
+  for (const name of fromEnvFile) delete process.env[name]
+  fromEnvFile.clear()
+  for (const [name, value] of Object.entries(values)) {
+    if (value === undefined || process.env[name] !== undefined) continue
     process.env[name] = value
     fromEnvFile.add(name)
   }
 }
 
-function readVariable(environment: NodeJS.ProcessEnv, name: string): string | undefined {
+/** The environment as it was given, for a child that reads `.env` itself, now and on SIGHUP. */
+export function environmentWithoutEnvFile(): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !fromEnvFile.has(name)))
+}
+
+/** A variable, else what the file named by `NAME_FILE` holds; a blank one counts as not set. */
+function readVariable(
+  environment: NodeJS.ProcessEnv,
+  name: string,
+): { value?: string | undefined; problem?: string | undefined } {
+  const value = environment[name]
   const path = environment[`${name}_FILE`]
-  if (environment[name] !== undefined) return environment[name]
-  if (!path) return undefined
+  if (value?.trim() || !path) return { value }
   try {
-    return readFileSync(path, 'utf8').trim()
-  } catch {
-    throw new ConfigError([`${name}_FILE: ${path} can't be read`])
+    return { value: readFileSync(path, 'utf8').trim() }
+  } catch (error) {
+    return { problem: `${name}_FILE can't be read: ${path} (${(error as NodeJS.ErrnoException).code})` }
   }
 }
 
 function issuesOf(error: z.ZodError): string[] {
-  return error.issues.map((issue) => `${issue.path.join('.') || 'configuration'}: ${issue.message}`)
+  return error.issues.map((issue) => {
+    const [cause = issue] = issue.code === 'invalid_key' ? issue.issues : []
+    return `${issue.path.join('.') || 'configuration'}: ${cause.message}`
+  })
 }

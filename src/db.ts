@@ -21,15 +21,17 @@ export interface PoolOptions {
   max: number
   /** Milliseconds that the server gives one statement. */
   statementTimeout?: number
+  /** Milliseconds to wait for a connection; 1 s, as somebody waits for the answer. */
+  connectionTimeout?: number
 }
 
-/** A pool whose waits are bounded: a connection within 1 s, a statement within its timeout, or an error. */
-export function openPool({ url, name, max, statementTimeout = 10_000 }: PoolOptions): pg.Pool {
+/** A pool whose waits are bounded: a connection and a statement come within their timeouts, or an error does. */
+export function openPool({ url, name, max, statementTimeout = 10_000, connectionTimeout = 1_000 }: PoolOptions): pg.Pool {
   const pool = new pg.Pool({
     connectionString: url,
     application_name: name,
     max,
-    connectionTimeoutMillis: 1_000,
+    connectionTimeoutMillis: connectionTimeout,
     statement_timeout: statementTimeout,
     // A server that no longer answers at all: the client gives up a little later than the server would have.
     query_timeout: statementTimeout + 1_000,
@@ -54,7 +56,9 @@ export async function inTransaction<Result>(pool: pg.Pool, work: (tx: Tx) => Pro
   try {
     await client.query('begin')
     const result = await work(client as unknown as Tx)
-    await client.query('commit')
+    // PostgreSQL answers the commit of a transaction that a statement has broken with a rollback, not with an error.
+    const { command } = await client.query('commit')
+    if (command !== 'COMMIT') throw new Error('the transaction was rolled back: a failed statement in it went unnoticed')
     broken = false
     return result
   } catch (error) {
@@ -78,7 +82,7 @@ export function isStorageAway(error: unknown): boolean {
     if (/^(08|53|57|58)/.test(code) || ['25006', '40001', '40P01', '55P03', '72000'].includes(code)) return true
     if (/^(ECONN|ETIMEDOUT|ENOTFOUND|EPIPE|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ENOENT)/.test(code)) return true
   }
-  return /timeout exceeded when trying to connect|Query read timeout|Connection terminated|Client has encountered a connection error/i.test(
+  return /timeout exceeded when trying to connect|Query read timeout|Connection terminated|Client was closed|Client has encountered a connection error/i.test(
     error.message,
   )
 }

@@ -34,14 +34,15 @@ export function createLog(level: string, name: string): Log {
 
 /** What may be logged of an error: its class, code, text and stack; never properties that hold a query's values. */
 export function describeError(error: unknown): Record<string, unknown> {
-  if (!(error instanceof Error)) return { text: maskAddresses(String(error)) }
-  const { code, constraint } = error as { code?: unknown; constraint?: unknown }
+  // The job library reports errors as plain objects with an error's fields.
+  if (typeof error !== 'object' || error === null || !('message' in error)) return { text: maskAddresses(String(error)) }
+  const { name, code, constraint, message, stack } = error as Partial<Error> & { code?: unknown; constraint?: unknown }
   return {
-    name: error.name,
+    ...(name === undefined ? {} : { name }),
     ...(code === undefined ? {} : { code }),
     ...(constraint === undefined ? {} : { constraint }),
-    text: maskAddresses(error.message),
-    stack: maskAddresses(error.stack?.split('\n').slice(1).join('\n') ?? ''),
+    text: maskAddresses(String(message)),
+    stack: maskAddresses(stack?.split('\n').slice(1).join('\n') ?? ''),
   }
 }
 

@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net'
 import type pg from 'pg'
 import { Inboxili } from '#inboxili'
 import { createApp } from './app.ts'
-import { type Config, ConfigError, loadConfig, loadEnvFile, productionProblems, readSettings, type Settings } from './config.ts'
+import { ConfigError, loadConfig, loadEnvFile, productionProblems, readSettings, type Settings } from './config.ts'
 import { isStorageAway, openPool } from './db.ts'
 import { createRecorder } from './events/record.ts'
 import { replayEvent } from './events/replay.ts'
@@ -101,7 +101,13 @@ export async function startWork(settings: Settings): Promise<Running> {
   const firstKey = settings.inboxiliApiKey
   if (!firstKey) throw new ConfigError(['INBOXILI_API_KEY is not set, so nothing could be sent'])
   const apiKey = () => config.apiKey() ?? firstKey
-  const pool = openPool({ url: checked.databaseUrl, name: 'oncehook-worker', max: 10, statementTimeout: 30_000 })
+  const pool = openPool({
+    url: checked.databaseUrl,
+    name: 'oncehook-worker',
+    max: 10,
+    statementTimeout: 30_000,
+    connectionTimeout: 10_000,
+  })
   const stopping = new AbortController()
   try {
     await untilStorageIsReady(pool, checked, log)

@@ -1,6 +1,17 @@
 import { beforeEach, expect, test } from 'vitest'
 import { testDatabase } from './support/database.ts'
-import { BODY_H, BODY_H_MAC, BODY_H_SHA256, countRows, emptyTables, listen, sha256Hex, signed, sources, storedEvents } from './support/posting.ts'
+import {
+  BODY_H,
+  BODY_H_MAC,
+  BODY_H_SHA256,
+  countRows,
+  emptyTables,
+  listen,
+  sha256Hex,
+  signed,
+  sources,
+  storedEvents,
+} from './support/posting.ts'
 import { hexHmac, testService } from './support/service.ts'
 
 const seen: unknown[] = []
@@ -18,7 +29,8 @@ beforeEach(async () => {
   await emptyTables(database)
 })
 
-const postGeneric = (body: string | Buffer, headers = {}) => post('/webhooks/generic', body, { ...signed.generic(body), ...headers })
+const postGeneric = (body: string | Buffer, headers = {}) =>
+  post('/webhooks/generic', body, { ...signed.generic(body), ...headers })
 
 test('C-01 the signature is checked over the received bytes, which are what is stored', async () => {
   const received = await post('/webhooks/generic', BODY_H, { 'x-signature': BODY_H_MAC })

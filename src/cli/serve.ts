@@ -6,16 +6,12 @@ import { type Running, startServe, startWork } from '../server.ts'
 
 /** `oncehook serve`: answers HTTP until SIGTERM, then ends what runs and exits 0. */
 export async function serveCommand(settings: Settings): Promise<void> {
-  const running = await startServe(settings)
-  stopGracefully(running, settings)
-  process.send?.({ ready: running.url })
+  await runUntilStopped(settings, startServe)
 }
 
 /** `oncehook worker`: processes events and sends emails until SIGTERM, then ends what runs and exits 0. */
 export async function workerCommand(settings: Settings): Promise<void> {
-  const running = await startWork(settings)
-  stopGracefully(running, settings)
-  process.send?.({ ready: '' })
+  await runUntilStopped(settings, startWork)
 }
 
 /** `oncehook migrate`: brings the database and the job queue to the newest schema; safe beside other instances. */
@@ -26,12 +22,26 @@ export async function migrateCommand({ databaseUrl }: Settings): Promise<void> {
   console.error('The database is up to date.')
 }
 
-function stopGracefully({ log, stop }: Running, settings: Settings): void {
-  const { close } = closeWithGrace({ delay: settings.shutdownGraceMs, logger: undefined }, async ({ signal, err }) => {
-    if (err) log.fatal({ error: err }, 'ending on an error')
-    else log.info({ signal }, 'stopping')
-    await stop()
-  })
-  // Started by a parent that is gone: nobody would ever stop this process.
-  if (process.connected) process.once('disconnect', close)
+async function runUntilStopped(settings: Settings, start: (settings: Settings) => Promise<Running & { url?: string }>) {
+  // Started by a parent that is gone, even before it was up: nobody would ever stop this process.
+  let end = (): unknown => process.exit(1)
+  process.once('disconnect', () => end())
+  if (process.send && !process.connected) end()
+
+  const { log, stop, url = '' } = await start(settings)
+  const { close } = closeWithGrace(
+    {
+      delay: settings.shutdownGraceMs,
+      // SIGHUP reads the configuration again.
+      skip: ['SIGHUP'],
+      logger: { error: (error: unknown) => log.fatal({ error }, 'not everything has ended') },
+    },
+    async ({ signal, err }) => {
+      if (err) log.fatal({ error: err }, 'ending on an error')
+      else log.info({ signal }, 'stopping')
+      await stop()
+    },
+  )
+  end = close
+  process.send?.({ ready: url })
 }

@@ -11,10 +11,11 @@ export async function startCommand(settings: Settings): Promise<number> {
   const launched = await launch(settings, { directory: '.data', output })
   process.stdout.write(banner(launched))
 
+  // A terminal that closes ends everything; without one, SIGHUP reads the configuration again.
+  process.on('SIGHUP', process.stdout.isTTY ? () => process.kill(process.pid, 'SIGTERM') : launched.reload)
   const ended = await Promise.race([untilSignal(), launched.failed])
   if (ended) console.error(`oncehook: ${ended}; stopping the rest`)
-  const stopped = launched.stop()
-  await Promise.race([stopped, untilSignal(SECOND_SIGNAL_AFTER_MS)])
+  await Promise.race([launched.stop(), untilSignal(SECOND_SIGNAL_AFTER_MS)])
   return ended ? 1 : 0
 }
 
@@ -25,7 +26,7 @@ async function logOutput(): Promise<NodeJS.WritableStream> {
   return pretty({ ignore: 'pid,process', messageFormat: '{process}: {msg}', translateTime: 'SYS:HH:MM:ss.l' })
 }
 
-/** Resolves with nothing at SIGINT or SIGTERM, and at SIGHUP when a terminal closes; else SIGHUP reads the configuration again. */
+/** Resolves with nothing at SIGINT or SIGTERM. */
 function untilSignal(ignoreForMs = 0): Promise<undefined> {
   const from = performance.now() + ignoreForMs
   return new Promise((done) => {
@@ -34,7 +35,6 @@ function untilSignal(ignoreForMs = 0): Promise<undefined> {
     }
     process.on('SIGINT', stop)
     process.on('SIGTERM', stop)
-    if (process.stdout.isTTY) process.on('SIGHUP', stop)
   })
 }
 

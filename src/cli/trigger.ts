@@ -24,7 +24,13 @@ export async function triggerCommand(source: Source, { url, type, id, email, cou
   })
   const answers = await Promise.all(
     Array.from({ length: count }, async () => {
-      const response = await fetch(`${url}/webhooks/${source.name}`, { method: 'POST', headers, body: new Uint8Array(body) })
+      const response = await fetch(`${url}/webhooks/${source.name}`, {
+        method: 'POST',
+        headers,
+        body: new Uint8Array(body),
+      }).catch((error: Error & { cause?: { code?: string } }) => {
+        throw new Error(`${url} does not answer (${error.cause?.code ?? error.message}): is the service running there?`)
+      })
       return { status: response.status, text: await response.text() }
     }),
   )

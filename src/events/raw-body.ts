@@ -18,12 +18,13 @@ export class BadBody extends Error {
   }
 }
 
-const inflaters: Record<string, () => zlib.Gunzip | zlib.Inflate | zlib.BrotliDecompress> = {
-  gzip: () => zlib.createGunzip(),
-  'x-gzip': () => zlib.createGunzip(),
-  deflate: () => zlib.createInflate(),
-  br: () => zlib.createBrotliDecompress(),
-}
+// A map, as a header can't reach a prototype in one.
+const inflaters = new Map<string, () => Transform>([
+  ['gzip', () => zlib.createGunzip()],
+  ['x-gzip', () => zlib.createGunzip()],
+  ['deflate', () => zlib.createInflate()],
+  ['br', () => zlib.createBrotliDecompress()],
+])
 
 /** Inflated bytes for each compressed one, above which a body is a bomb; small bodies may compress as well as they like. */
 const MOST_RATIO = 100
@@ -32,17 +33,22 @@ const RATIO_COUNTS_FROM = 64 * 1024
 /** The bytes of a body after content decoding. Rejects with BadBody: over the limit, broken, or in an unknown encoding. */
 export async function readRawBody(req: IncomingMessage, limit: number): Promise<Buffer> {
   const encoding = (req.headers['content-encoding'] ?? 'identity').trim().toLowerCase()
+  let plain: Readable | undefined
   try {
     if (encoding === '' || encoding === 'identity') {
       return await getRawBody(req, { length: req.headers['content-length'] ?? null, limit })
     }
-    const inflate = inflaters[encoding]?.()
+    const inflate = inflaters.get(encoding)?.()
     if (!inflate) throw new BadBody(415, 'unsupported_encoding', 'Content-Encoding must be gzip, deflate, br or identity')
-    return await getRawBody(inflated(req, inflate), { limit })
+    plain = inflated(req, inflate)
+    return await getRawBody(plain, { limit })
   } catch (error) {
     req.unpipe()
     req.resume()
     throw toBadBody(error, req)
+  } finally {
+    // What stopped at the limit would keep its inflater until the garbage is collected.
+    plain?.destroy()
   }
 }
 
@@ -77,8 +83,9 @@ function inflated(req: IncomingMessage, inflate: Transform): Readable {
 function toBadBody(error: unknown, req: IncomingMessage): unknown {
   if (error instanceof BadBody) return error
   const { status, type } = error as { status?: number; type?: string }
-  if (type === 'request.aborted' || req.destroyed) return new BadBody(400, 'aborted', 'the client went away', true)
   if (status === 413) return new BadBody(413, 'body_too_large', 'the body is larger than this source takes')
+  // A request that was read to its end is destroyed too.
+  if (type === 'request.aborted' || !req.complete) return new BadBody(400, 'aborted', 'the client went away', true)
   if (status === 400) return new BadBody(400, 'bad_body', 'the body does not have the length that was announced')
   return error
 }

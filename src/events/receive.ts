@@ -3,8 +3,8 @@ import type { Source } from '../config.ts'
 import type { WebhookRequest } from '../providers/provider.ts'
 import { readEvents } from '../providers/read-events.ts'
 import { type Reason, verify } from '../providers/signature.ts'
-import type { RecordedEvent, Recorder } from './record.ts'
-import type { NewEvent } from './store.ts'
+import type { Recorder } from './record.ts'
+import type { NewEvent, RecordedEvent } from './store.ts'
 
 export interface ReceiveDeps {
   recorder: Recorder

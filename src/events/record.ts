@@ -1,26 +1,8 @@
 import type pg from 'pg'
 import { isStorageAway } from '../db.ts'
-import { type Provider, requestOf } from '../providers/provider.ts'
-import { isSameEvent } from '../providers/read-events.ts'
-import {
-  countBenignVariant,
-  countRedeliveries,
-  type Delivery,
-  eventKey,
-  findStoredRequest,
-  type Held,
-  type Item,
-  insertEvents,
-  insertStatement,
-  keepConflict,
-} from './store.ts'
-
-/** What became of one event of a delivery. */
-export interface RecordedEvent {
-  id: string
-  type: string | null
-  status: 'accepted' | 'duplicate' | 'quarantined'
-}
+import type { Provider } from '../providers/provider.ts'
+import { recordRepeats } from './repeats.ts'
+import { type Delivery, eventKey, type Item, insertEvents, insertStatement, type RecordedEvent, recorded } from './store.ts'
 
 /** Nothing was acknowledged: the provider has to deliver again. */
 export class NotRecorded extends Error {
@@ -110,102 +92,56 @@ export function createRecorder(pool: pg.Pool, jobs: { eventJobsInsert: string; w
   }
 }
 
-async function recordBatch(pool: pg.Pool, statement: string, batch: readonly Waiting[]): Promise<void> {
-  let results: RecordedEvent[][]
-  try {
-    results = await recordDeliveries(pool, statement, batch)
-  } catch (error) {
-    // A refusal by the database may be one delivery's fault. A broken connection leaves the commit in doubt, and all of them.
-    if (batch.length > 1 && !isStorageAway(error)) {
-      for (const one of batch) await recordBatch(pool, statement, [one])
-      return
-    }
-    for (const { reject } of batch) reject(new NotRecorded('storage did not take it', { cause: error }))
-    return
+/** Answers why storage is away, if it is; each delivery gets its own answer. */
+async function recordBatch(pool: pg.Pool, statement: string, batch: readonly Waiting[]): Promise<NotRecorded | undefined> {
+  const refuse = (refused: readonly Waiting[], cause: unknown) => {
+    const error = new NotRecorded('storage did not take it', { cause })
+    for (const { reject } of refused) reject(error)
+    return isStorageAway(cause) ? error : undefined
   }
-  batch.forEach(({ resolve }, index) => {
-    resolve(results[index] ?? [])
-  })
-}
-
-async function recordDeliveries(
-  pool: pg.Pool,
-  statement: string,
-  batch: readonly Pick<Waiting, 'delivery' | 'provider'>[],
-): Promise<RecordedEvent[][]> {
-  const all = batch.flatMap(({ delivery }) => delivery.events.map((event): Item => ({ delivery, event })))
+  const all = batch.flatMap(({ delivery, provider }) => delivery.events.map((event) => ({ delivery, event, provider })))
   const firsts = new Map<string, Item>()
   for (const item of all) {
     const name = eventKey(item.delivery.source, item.event.id)
     if (!firsts.has(name)) firsts.set(name, item)
   }
 
-  const inserted = await insertEvents(pool, statement, [...firsts.values()])
+  let inserted: Set<string>
+  try {
+    inserted = await insertEvents(pool, statement, [...firsts.values()])
+  } catch (error) {
+    // One delivery may be to blame for a refusal, and nobody for a deadlock: both are surely rolled back. A broken connection
+    // leaves the commit in doubt, and all of them.
+    if (batch.length > 1 && (isDeadlock(error) || !isStorageAway(error))) return recordOneByOne(pool, statement, batch)
+    return refuse(batch, error)
+  }
+
   const isNew = (item: Item) => {
     const name = eventKey(item.delivery.source, item.event.id)
     return firsts.get(name) === item && inserted.has(name)
   }
   const repeats = all.filter((item) => !isNew(item))
-  const further =
-    repeats.length === 0
-      ? new Set<Item>()
-      : await recordRepeats(pool, statement, repeats, new Map(batch.map((it) => [it.delivery, it.provider])))
-
-  return batch.map(({ delivery }) =>
-    all
-      .filter((item) => item.delivery === delivery)
-      .map((item) => ({
-        id: item.event.id,
-        type: item.event.type,
-        status:
-          !isNew(item) && !further.has(item) ? 'duplicate' : item.event.status === 'quarantined' ? 'quarantined' : 'accepted',
-      })),
-  )
-}
-
-/**
- * A statement of its own after the insert, which doesn't see a row that another transaction has just committed: counts the
- * redeliveries and keeps what came with other content. Answers the items that are further events after all.
- */
-async function recordRepeats(
-  pool: pg.Pool,
-  statement: string,
-  repeats: readonly Item[],
-  providers: ReadonlyMap<Delivery, Provider>,
-): Promise<Set<Item>> {
-  const further = new Set<Item>()
-  const held = await countRedeliveries(pool, repeats)
-  for (const [index, item] of repeats.entries()) {
-    const stored = held[index]
-    const provider = providers.get(item.delivery)
-    if (!stored || !provider) throw new Error('an event was neither inserted nor found')
-    if (stored.body_sha256.equals(item.delivery.sha256)) continue
-    if (await isSameContent(pool, provider, stored, item)) {
-      if (item.delivery.events.length === 1) await countBenignVariant(pool, stored.id)
-    } else if (provider.otherBodyIsFurtherEvent) {
-      const id = `${item.event.id}:${item.delivery.sha256.toString('hex')}`
-      const [recorded] = await recordDeliveries(pool, statement, [
-        {
-          delivery: { ...item.delivery, events: [{ ...item.event, id }] },
-          provider: { ...provider, otherBodyIsFurtherEvent: false },
-        },
-      ])
-      if (recorded?.[0]?.status === 'accepted') further.add(item)
-    } else {
-      await keepConflict(pool, stored.id, item.delivery)
-    }
+  const repeated = new Set(repeats.map(({ delivery }) => delivery))
+  // What is new is committed by now, so that nothing that goes wrong with a repeat may be told of another delivery.
+  for (const { delivery, resolve } of batch)
+    if (!repeated.has(delivery)) resolve(delivery.events.map((event) => recorded(event, 'accepted')))
+  if (repeats.length === 0) return undefined
+  const { found, failed } = await recordRepeats(pool, statement, repeats)
+  for (const one of batch.filter(({ delivery }) => repeated.has(delivery))) {
+    const { delivery, resolve } = one
+    if (failed.has(delivery)) refuse([one], failed.get(delivery))
+    else resolve(delivery.events.map((event) => found.get(event) ?? recorded(event, 'accepted')))
   }
-  return further
+  return undefined
 }
 
-async function isSameContent(pool: pg.Pool, provider: Provider, stored: Held, item: Item): Promise<boolean> {
-  const first = await findStoredRequest(pool, stored.id)
-  // Emptied by retention: nothing is left to compare with, and a redelivery after so long is no news.
-  if (!first?.body) return true
-  return isSameEvent(
-    provider,
-    requestOf(first.headers, first.body),
-    requestOf(item.delivery.headers, item.delivery.body),
-    item.event.id,
-  )
+async function recordOneByOne(pool: pg.Pool, statement: string, batch: readonly Waiting[]): Promise<NotRecorded | undefined> {
+  let away: NotRecorded | undefined
+  for (const one of batch) {
+    if (away) one.reject(away)
+    else away = await recordBatch(pool, statement, [one])
+  }
+  return away
 }
+
+const isDeadlock = (error: unknown) => error instanceof Error && (error as { code?: unknown }).code === '40P01'

@@ -4,8 +4,8 @@ import type { Config, Source } from '../config.ts'
 import { inTransaction, type Tx } from '../db.ts'
 import { requestOf } from '../providers/provider.ts'
 import { readNewEvents } from './receive.ts'
-import type { RecordedEvent, Recorder } from './record.ts'
-import { findStoredRequest } from './store.ts'
+import type { Recorder } from './record.ts'
+import { findStoredRequest, type RecordedEvent } from './store.ts'
 
 export interface ReplayDeps {
   pool: pg.Pool
@@ -25,7 +25,11 @@ export type Replayed =
 export async function replayEvent(deps: ReplayDeps, id: string, actor: string, via: string): Promise<Replayed> {
   const queued = await inTransaction(deps.pool, async (tx) => {
     const { rows } = await tx.query<{ status: string }>(
-      `with old as (select id, status from webhook_events where id = $1 and status in ('processed', 'ignored', 'failed') for update)
+      `with old as (
+         select id, status from webhook_events
+         where id = $1 and status in ('processed', 'ignored', 'failed') and body_emptied_at is null and not ${isOnlyBytes}
+         for update
+       )
        update webhook_events events set status = 'pending', processed_at = null, error = null from old where events.id = old.id
        returning old.status`,
       [id],
@@ -37,11 +41,18 @@ export async function replayEvent(deps: ReplayDeps, id: string, actor: string, v
   })
   if (queued) return { outcome: 'queued' }
 
-  const { rows } = await deps.pool.query<{ status: string }>('select status from webhook_events where id = $1', [id])
-  const status = rows[0]?.status
-  if (status !== 'quarantined') return { outcome: status === undefined ? 'not_found' : 'pending' }
-  return readAnew(deps, id, actor, via)
+  const { rows } = await deps.pool.query<{ status: string; is_emptied: boolean; is_only_bytes: boolean }>(
+    `select status, body_emptied_at is not null as is_emptied, ${isOnlyBytes} as is_only_bytes from webhook_events where id = $1`,
+    [id],
+  )
+  if (!rows[0]) return { outcome: 'not_found' }
+  const { is_emptied, is_only_bytes } = rows[0]
+  if (is_emptied) return { outcome: 'emptied' }
+  return is_only_bytes ? readAnew(deps, id, actor, via) : { outcome: 'pending' }
 }
+
+/** What was quarantined, whether it has been read since or not: a row that keeps bytes, and no event that rules could act on. */
+const isOnlyBytes = `(id_basis = 'body_hash' and type is null)`
 
 async function readAnew(deps: ReplayDeps, id: string, actor: string, via: string): Promise<Replayed> {
   const stored = await findStoredRequest(deps.pool, id)
@@ -49,23 +60,25 @@ async function readAnew(deps: ReplayDeps, id: string, actor: string, via: string
   if (!stored || !source) return { outcome: 'unknown_source' }
   if (stored.body === null) return { outcome: 'emptied' }
   const sha256 = createHash('sha256').update(stored.body).digest()
-  const events = readNewEvents(deps, source, requestOf(stored.headers, stored.body), sha256).filter(
-    (event) => event.status !== 'quarantined',
-  )
+  const read = readNewEvents(deps, source, requestOf(stored.headers, stored.body), sha256)
+  const events = read.filter((event) => event.status !== 'quarantined')
   if (events.length === 0) return { outcome: 'still_unusable' }
 
   const recorded = await deps.recorder.record(
     { source: source.name, body: stored.body, sha256, headers: stored.headers, secretIndex: null, events },
     source.provider,
   )
+  // Some elements of a list may be readable by now and others not: those keep the row before people's eyes.
+  const isWhole = events.length === read.length
   await inTransaction(deps.pool, async (tx) => {
     const { rowCount } = await tx.query(
-      `update webhook_events set status = 'processed', processed_at = now(), error = 'read anew' where id = $1 and status = 'quarantined'`,
-      [id],
+      `update webhook_events set status = 'processed', processed_at = now(), error = 'read anew'
+       where id = $1 and status = 'quarantined' and $2`,
+      [id, isWhole],
     )
-    if (rowCount === 1) await audit(tx, id, actor, via, 'quarantined')
+    if (rowCount === 1 || recorded.some((event) => event.status === 'accepted')) await audit(tx, id, actor, via, 'quarantined')
   })
-  return { outcome: 'read', events: recorded }
+  return isWhole ? { outcome: 'read', events: recorded } : { outcome: 'still_unusable' }
 }
 
 async function audit(tx: Tx, id: string, actor: string, via: string, before: string): Promise<void> {

@@ -19,11 +19,13 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
     .post('/webhooks/:source', async (req, res) => {
       const started = performance.now()
       const source = deps.config().sources.get(req.params.source)
-      if (!source) return void sendProblem(res.set('Connection', 'close'), 404, 'unknown_source')
-      const report = (result: string, facts: object = {}) => {
+      // Refused with its body unread, a request is still read to its end (for as long as the server gives one): a connection
+      // that closes under a sender takes the answer with it.
+      if (!source) return void sendProblem(res, 404, 'unknown_source')
+      const report = (result: string, facts: object = {}, level: 'info' | 'warn' = 'info') => {
         const seconds = (performance.now() - started) / 1000
         deps.acknowledged(source.name, result, seconds)
-        deps.log.info(
+        deps.log[level](
           { source: source.name, result, ms: Math.round(seconds * 10_000) / 10, request: res.locals['requestId'], ...facts },
           'webhook',
         )
@@ -33,12 +35,12 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
       if (body instanceof BadBody) {
         report(body.code)
         if (body.aborted) return void res.destroy()
-        return void sendProblem(res.set('Connection', 'close'), body.status, body.code as 'bad_body', body.message)
+        return void sendProblem(res, body.status, body.code as 'bad_body', body.message)
       }
 
       const received = await receive(deps, source, { headers: req.headersDistinct, body }).catch(asValue(NotRecorded))
       if (received instanceof NotRecorded) {
-        report('not_recorded', { error: received.cause ?? received })
+        report('not_recorded', { error: received.cause ?? received }, 'warn')
         return void sendStorageProblem(res)
       }
       if (!received.ok) {

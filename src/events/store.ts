@@ -1,4 +1,5 @@
 import type { Db } from '../db.ts'
+import type { Provider } from '../providers/provider.ts'
 import type { ReadEvent } from '../providers/read-events.ts'
 
 /** One POST, verified and read, on its way into the database. */
@@ -19,6 +20,18 @@ export interface NewEvent extends ReadEvent {
   error: string | null
 }
 
+/** What became of one event of a delivery. */
+export interface RecordedEvent {
+  id: string
+  type: string | null
+  status: 'accepted' | 'duplicate' | 'quarantined'
+}
+
+/** An event as it is answered: what is new and unusable is told apart. */
+export function recorded({ id, type, status }: NewEvent, outcome: 'accepted' | 'duplicate'): RecordedEvent {
+  return { id, type, status: outcome === 'accepted' && status === 'quarantined' ? 'quarantined' : outcome }
+}
+
 /** One event of one delivery. */
 export interface Item {
   delivery: Delivery
@@ -29,7 +42,6 @@ export interface Item {
 export interface Held {
   /** Row of webhook_events. */
   id: string
-  event_id: string
   body_sha256: Buffer
 }
 
@@ -112,41 +124,45 @@ export function eventKey(source: string, eventId: string): string {
 }
 
 /**
- * Counts a redelivery of each stored event that the items repeat, by its ID or, where that isn't signed, by its bytes.
- * Answers the held row of each item, in the items' order. Rows are locked in the order of their ID, so that two batches with
- * the same events don't deadlock.
+ * Counts a redelivery of each stored event that the items repeat, by its ID or, where that isn't signed, by its bytes; not where
+ * another body is a further event. Answers the held row of each item, in the items' order. Rows are locked in the order of their
+ * ID, so that two batches with the same events don't deadlock.
  */
-export async function countRedeliveries(db: Db, items: readonly Item[]): Promise<(Held | undefined)[]> {
+export async function countRedeliveries(
+  db: Db,
+  items: readonly (Item & { provider: Provider })[],
+): Promise<(Held | undefined)[]> {
   const { rows } = await db.query<Held & { number: string }>({
     name: 'count-redeliveries',
     text: `with given as materialized (
-        select * from unnest($1::text[], $2::text[], $3::text[], $4::bool[], $5::text[]) with ordinality
-          as given (source, event_id, type, id_signed, sha256, number)
+        select * from unnest($1::text[], $2::text[], $3::text[], $4::bool[], $5::text[], $6::bool[]) with ordinality
+          as given (source, event_id, type, id_signed, sha256, other_is_further, number)
       ), found as materialized (
-        select distinct on (number) number, id from (
-          select number, events.id, 1 as preference from given join webhook_events events using (source, event_id)
+        select distinct on (number) number, id, body_sha256, is_again from (
+          select number, events.id, events.body_sha256, 1 as preference,
+            not other_is_further or events.body_sha256 = decode(sha256, 'hex') as is_again
+          from given join webhook_events events using (source, event_id)
           union all
-          select number, events.id, 2 from given join webhook_events events
+          select number, events.id, events.body_sha256, 2, true from given join webhook_events events
             on events.source = given.source and events.type is not distinct from given.type
               and events.body_sha256 = decode(given.sha256, 'hex') and not events.id_signed
           where not given.id_signed
         ) matches order by number, preference
       ), locked as materialized (
-        select id from webhook_events where id in (select id from found) order by id for no key update
-      )
-      , counted as (
+        select id from webhook_events where id in (select id from found where is_again) order by id for no key update
+      ), counted as (
         update webhook_events events set redeliveries = redeliveries + times, last_redelivered_at = now()
-        from (select id, count(*)::int as times from found join locked using (id) group by id) again
+        from (select id, count(*)::int as times from found join locked using (id) where is_again group by id) again
         where events.id = again.id
-        returning events.id, events.event_id, events.body_sha256
       )
-      select number, counted.* from found join counted using (id)`,
+      select number, id, body_sha256 from found`,
     values: [
       column(items, ({ delivery }) => delivery.source),
       column(items, ({ event }) => event.id),
       column(items, ({ event }) => event.type),
       column(items, ({ event }) => event.idIsSigned),
       column(items, ({ delivery }) => delivery.sha256.toString('hex')),
+      items.map(({ provider }) => provider.otherBodyIsFurtherEvent === true),
     ],
   })
   const byNumber = new Map(rows.map(({ number, ...held }) => [Number(number), held]))
@@ -176,7 +192,11 @@ export async function keepConflict(db: Db, id: string, { body, sha256 }: Deliver
   )
 }
 
-/** Counts a redelivery that said the same in other bytes. */
-export async function countBenignVariant(db: Db, id: string): Promise<void> {
-  await db.query('update webhook_events set benign_variants = benign_variants + 1 where id = $1', [id])
+/** Counts a redelivery that said the same in other bytes; as a redelivery too, where it didn't pass for one by its bytes. */
+export async function countBenignVariant(db: Db, id: string, isUncounted: boolean): Promise<void> {
+  await db.query(
+    `update webhook_events set benign_variants = benign_variants + 1,
+       redeliveries = redeliveries + case when $2 then 1 else 0 end, last_redelivered_at = now() where id = $1`,
+    [id, isUncounted],
+  )
 }

@@ -13,7 +13,7 @@ const WAKE_CHANNEL = 'oncehook_jobs'
 /** Tries of an event whose rule throws: about a day with the delays between them. */
 const PROCESS_TRIES = 24
 
-const common = { heartbeatSeconds: 10, retryBackoff: true, expireInSeconds: 900, deleteAfterSeconds: 3_600 }
+const common = { heartbeatSeconds: 10, retryBackoff: true, expireInSeconds: 900, deleteAfterSeconds: 600 }
 const queueOptions = (retryDelayMs: number) => {
   const retryDelay = Math.max(1, Math.round(retryDelayMs / 1_000))
   return {
@@ -103,6 +103,7 @@ async function insertOf(boss: PgBoss, queue: string): Promise<string> {
   return captured
 }
 
+/** The value names its table: a bare column may mean one of the job's own. */
 const unfinishedJob = (queue: string, field: string, value: string) =>
   `exists (select from pgboss.job where name = '${queue}' and state < 'completed' and data ->> '${field}' = ${value})`
 
@@ -110,7 +111,7 @@ const unfinishedJob = (queue: string, field: string, value: string) =>
 export async function findSendsWithoutJob(db: Db): Promise<string[]> {
   const { rows } = await db.query<{ dedupe_key: string }>(
     `select dedupe_key from email_sends
-     where (state = 'queued' or (state = 'rejected' and send_after is not null)) and not ${unfinishedJob(SEND, 'key', 'dedupe_key')}
+     where (state = 'queued' or (state = 'rejected' and send_after is not null)) and not ${unfinishedJob(SEND, 'key', 'email_sends.dedupe_key')}
      order by queued_at limit 1000 for update skip locked`,
   )
   return rows.map((row) => row.dedupe_key)
@@ -119,7 +120,7 @@ export async function findSendsWithoutJob(db: Db): Promise<string[]> {
 /** Pending events without an unfinished job, oldest first. */
 export async function findEventsWithoutJob(db: Db): Promise<string[]> {
   const { rows } = await db.query<{ id: string }>(
-    `select id from webhook_events where status = 'pending' and not ${unfinishedJob(PROCESS_EVENT, 'event', 'id::text')}
+    `select id from webhook_events where status = 'pending' and not ${unfinishedJob(PROCESS_EVENT, 'event', 'webhook_events.id::text')}
      order by id limit 1000 for update skip locked`,
   )
   return rows.map((row) => row.id)
@@ -143,8 +144,11 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
     max: 6,
     migrate: false,
     schedule: false,
-    superviseIntervalSeconds: 5,
-    monitorIntervalSeconds: 5,
+    // A job of a killed worker: its heartbeat ages 10 s, two of these passes 4 s, the delay of a first retry up to 10 s.
+    superviseIntervalSeconds: 2,
+    monitorIntervalSeconds: 2,
+    // Each pass counts all jobs, so the finished ones must not pile up until the daily clean-up that is the default.
+    maintenanceIntervalSeconds: 60,
     persistWarnings: false,
   })
   boss.on('error', (error) => log.warn({ error }, 'job queue'))
@@ -185,8 +189,8 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
       wake.get(queue)?.push(id)
     }
   }
-  await work(PROCESS_EVENT, 2, 10, (job) => handlers.processEvent(job.data['event'] ?? '', job.retryCount >= job.retryLimit))
-  await work(SEND, 8, 1, (job) => handlers.send(job.data['key'] ?? ''))
+  await work(PROCESS_EVENT, 2, 10, (job) => handlers.processEvent(job.data.event ?? '', job.retryCount >= job.retryLimit))
+  await work(SEND, 8, 1, (job) => handlers.send(job.data.key ?? ''))
 
   const listener = listen(databaseUrl, (queue) => {
     for (const id of wake.get(queue) ?? []) boss.notifyWorker(id)

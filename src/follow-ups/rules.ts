@@ -1,11 +1,13 @@
+import { once } from 'node:events'
 import type pg from 'pg'
 import { z } from 'zod'
 import { type Config, type EventMeta, type FollowUpEmail, type FollowUpRule, KeyError, type Source } from '../config.ts'
-import { inTransaction, type Tx } from '../db.ts'
+import { inTransaction, isStorageAway, type Tx } from '../db.ts'
 import type { Log } from '../log.ts'
 import { readReport } from '../providers/inboxili.ts'
 import { requestOf } from '../providers/provider.ts'
 import { payloadOf } from '../providers/read-events.ts'
+import { dedupeKeySchema } from '../sends/key.ts'
 import { messageSchema } from '../sends/message.ts'
 import { settle } from '../sends/settle.ts'
 import { type EnqueueSends, type SendRequest, triggerSend } from '../sends/trigger.ts'
@@ -39,14 +41,29 @@ export function isWanted({ rules }: Config, source: Source, type: string | null)
   return source.settles || (type !== null && rules.some((rule) => rule.source === source.name && rule.types.has(type)))
 }
 
+/** How long a rule may wait for what it asks; one that hangs would take its worker along. */
+const RULE_TIMEOUT_MS = 60_000
+
 /**
  * Processes one stored event: settles with it, or queues the emails that the rules want. `processed_at` is set in the same
- * transaction, so that a job that runs twice does it once. Rejects when a rule failed and may do better later; what the other
- * rules wanted is queued all the same.
+ * transaction, so that a job that runs twice does it once. Rejects when it may do better later: a rule failed (what the other
+ * rules wanted is queued all the same) or storage is away. In the end the event is processed or visibly failed.
  */
 export async function processEvent(deps: ProcessDeps, id: string, isLastTry: boolean): Promise<void> {
   const event = await findPending(deps.pool, id)
   if (!event) return
+  let isToBeRepeated: boolean
+  try {
+    isToBeRepeated = await processPending(deps, event, isLastTry)
+  } catch (error) {
+    if (isStorageAway(error)) throw error
+    deps.log.error({ error, event: id }, 'processing failed')
+    isToBeRepeated = await fail(deps, event, textOf(error), isLastTry)
+  }
+  if (isToBeRepeated) throw new Error(`event ${id} is not processed yet; the queue tries again`)
+}
+
+async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: boolean): Promise<boolean> {
   const config = deps.config()
   const source = config.sources.get(event.source)
   if (!source) return fail(deps, event, `source ${event.source} is not configured`, isLastTry)
@@ -56,9 +73,11 @@ export async function processEvent(deps: ProcessDeps, id: string, isLastTry: boo
   if (source.settles) {
     const report = readReport(payload, event.received_at)
     await inTransaction(deps.pool, async (tx) => {
-      if (await markProcessed(tx, event, 'processed')) await settle(tx, { event: event.id, ...report })
+      // Settling locks the message, which must come before any row. Done twice it changes nothing.
+      await settle(tx, { event: event.id, ...report })
+      await markProcessed(tx, event, 'processed')
     })
-    return
+    return false
   }
 
   const isOtherMode = event.livemode !== null && event.livemode !== (source.mode === 'live')
@@ -67,9 +86,7 @@ export async function processEvent(deps: ProcessDeps, id: string, isLastTry: boo
     : config.rules.filter((rule) => rule.source === source.name && event.type !== null && rule.types.has(event.type))
   // Rules may await the network, so they run before the transaction.
   const wanted = (await Promise.all(rules.map((rule) => askRule(rule, payload, event)))).flat()
-  const errors = await inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, rules.length === 0, wanted, isLastTry))
-  if (errors.some((error) => !error.isFinal) && !isLastTry)
-    throw new Error(`follow-ups of event ${event.id} failed; the queue tries again`)
+  return inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, rules.length === 0, wanted, isLastTry))
 }
 
 async function findPending(pool: pg.Pool, id: string): Promise<StoredEvent | undefined> {
@@ -93,7 +110,11 @@ async function askRule(rule: FollowUpRule, payload: unknown, event: StoredEvent)
     livemode: event.livemode,
   }
   try {
-    const emails = (await rule.email(payload, meta)) ?? []
+    const timeout = AbortSignal.timeout(RULE_TIMEOUT_MS)
+    const tooLong = once(timeout, 'abort').then(() => {
+      throw new Error(`the rule gave no answer within ${RULE_TIMEOUT_MS / 1_000} s`)
+    })
+    const emails = (await Promise.race([rule.email(payload, meta), tooLong])) ?? []
     return [emails].flat().map((email) => readEmail(rule.name, email as FollowUpEmail))
   } catch (error) {
     return [{ rule: rule.name, error: textOf(error), isFinal: error instanceof KeyError }]
@@ -101,7 +122,7 @@ async function askRule(rule: FollowUpRule, payload: unknown, event: StoredEvent)
 }
 
 const emailSchema = z.strictObject({
-  key: z.string().min(1).max(512),
+  key: dedupeKeySchema,
   policy: z.literal('claim').default('claim'),
   message: messageSchema,
 })
@@ -110,18 +131,16 @@ function readEmail(rule: string, email: FollowUpEmail): Wanted {
   const { key, policy, ...message } = email ?? {}
   const parsed = emailSchema.safeParse({ key, ...(policy !== undefined && { policy }), message: withoutUndefined(message) })
   if (parsed.success) return { rule, send: parsed.data }
-  const [issue] = parsed.error.issues
-  return {
-    rule,
-    error: `the email is not usable: ${issue?.path.filter((it) => it !== 'message').join('.')}: ${issue?.message}`,
-    isFinal: true,
-  }
+  const problems = parsed.error.issues.map(({ path, message }) =>
+    [path.filter((it) => it !== 'message').join('.'), message].filter((it) => it !== '').join(': '),
+  )
+  return { rule, error: cleanText(`the email is not usable: ${problems.join('; ')}`), isFinal: true }
 }
 
 const withoutUndefined = (fields: object) =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined && value !== null))
 
-/** Queues what the rules want and closes the event, unless another worker has by now. Answers what went wrong. */
+/** Queues what the rules want and closes the event, unless another worker has by now. Answers whether it is to be tried again. */
 async function followUp(
   tx: Tx,
   enqueue: EnqueueSends,
@@ -129,9 +148,15 @@ async function followUp(
   isIgnored: boolean,
   wanted: readonly Wanted[],
   isLastTry: boolean,
-): Promise<{ error: string; isFinal: boolean }[]> {
+): Promise<boolean> {
   // First, as it locks the event's row: two workers with one job go through here one after the other.
-  if (!(await markProcessed(tx, event, isIgnored ? 'ignored' : 'processed'))) return []
+  if (!(await markProcessed(tx, event, isIgnored ? 'ignored' : 'processed'))) return false
+  // What went wrong in an earlier try is said again below if it still does.
+  await tx.query({
+    name: 'forget-failures',
+    text: `delete from follow_ups where event = $1 and outcome in ('failed', 'key_taken')`,
+    values: [event.id],
+  })
 
   const errors: { rule: string; error: string; isFinal: boolean }[] = []
   const sends = wanted.flatMap((it) => ('send' in it ? [it] : []))
@@ -143,7 +168,7 @@ async function followUp(
   // In the order of their keys, so that two events that ask for the same ones don't deadlock.
   for (const { rule, send } of sends.sort((a, b) => (a.send.key < b.send.key ? -1 : 1))) {
     const triggered = await triggerSend(tx, enqueue, { ...send, sourceEvent: event.id, requestedBy: `event:${event.id}` })
-    if (triggered.outcome === 'held' && triggered.recipient !== send.message.to) {
+    if (triggered.outcome === 'held' && !isSameAddress(triggered.recipient, send.message.to)) {
       const error = `key_taken: ${send.key} belongs to a send to another recipient`
       errors.push({ rule, error, isFinal: true })
       await noteFollowUp(tx, event, rule, send.key, 'key_taken', error)
@@ -152,19 +177,21 @@ async function followUp(
     }
   }
 
-  if (errors.length > 0) {
-    const isFinal = isLastTry || errors.every((error) => error.isFinal)
-    await tx.query('update webhook_events set status = $2, processed_at = null, error = $3 where id = $1', [
-      event.id,
-      isFinal ? 'failed' : 'pending',
-      errors
-        .map(({ rule, error }) => `${rule}: ${error}`)
-        .join('; ')
-        .slice(0, 2_000),
-    ])
-  }
-  return errors
+  if (errors.length === 0) return false
+  const isFinal = isLastTry || errors.every((error) => error.isFinal)
+  await tx.query('update webhook_events set status = $2, processed_at = null, error = $3 where id = $1', [
+    event.id,
+    isFinal ? 'failed' : 'pending',
+    errors
+      .map(({ rule, error }) => `${rule}: ${error}`)
+      .join('; ')
+      .slice(0, 2_000),
+  ])
+  return !isFinal
 }
+
+const isSameAddress = (one: string, other: string) => comparable(one) === comparable(other)
+const comparable = (address: string) => address.normalize('NFC').toLowerCase()
 
 /** The event's own truth, whatever its job says: false when another worker was first. */
 async function markProcessed(tx: Tx, event: StoredEvent, status: 'processed' | 'ignored'): Promise<boolean> {
@@ -195,14 +222,14 @@ async function noteFollowUp(
   })
 }
 
-/** The event can't be processed as things are: visible at once, and tried again by the queue unless this was the last try. */
-async function fail(deps: ProcessDeps, event: StoredEvent, error: string, isFinal: boolean): Promise<void> {
+/** The event can't be processed as things are: visible at once. Answers whether it is to be tried again. */
+async function fail(deps: ProcessDeps, event: StoredEvent, error: string, isFinal: boolean): Promise<boolean> {
   await deps.pool.query(
     `update webhook_events set status = $2, error = $3 where id = $1 and status = 'pending' and processed_at is null`,
     [event.id, isFinal ? 'failed' : 'pending', error],
   )
-  if (!isFinal) throw new Error(error)
+  return !isFinal
 }
 
-const textOf = (error: unknown) =>
-  (error instanceof Error ? `${error.name}: ${error.message}` : String(error)).replaceAll('\0', '').slice(0, 500)
+const textOf = (error: unknown) => cleanText(error instanceof Error ? `${error.name}: ${error.message}` : String(error))
+const cleanText = (text: string) => text.replaceAll('\0', '').slice(0, 500)

@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { cpSync, existsSync, statSync } from 'node:fs'
-import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { registerHooks } from 'node:module'
 import { createServer } from 'node:net'
 import { dirname, join } from 'node:path'
@@ -9,13 +9,18 @@ import type { SandboxDatabaseOptions } from './database.ts'
 
 // The process that holds the embedded database: started by database.ts, ended by the end of its channel.
 const options = JSON.parse(process.argv[2] ?? '{}') as SandboxDatabaseOptions
-const tell = (message: unknown) => process.send?.(message)
+const tell = (message: unknown) => void (process.connected && process.send?.(message))
+
+// Before anything is started: the parent may be gone at any moment, and nothing may outlive it.
+let stop = async () => {}
+process.once('disconnect', () => void stop().finally(() => process.exit()))
+if (!process.connected) process.exit()
 
 try {
   tell({ ready: await start(options) })
 } catch (error) {
   tell({ failed: error instanceof Error ? error.message : String(error) })
-  process.disconnect?.()
+  if (process.connected) process.disconnect?.()
 }
 
 async function start({ directory: wanted, port, settings = [] }: SandboxDatabaseOptions): Promise<string> {
@@ -30,28 +35,41 @@ async function start({ directory: wanted, port, settings = [] }: SandboxDatabase
   const serverPort = port ?? (await freePort())
 
   const output: string[] = []
-  const database = new EmbeddedPostgres({
-    databaseDir: directory,
-    port: serverPort,
-    user: 'oncehook',
-    password,
-    authMethod: 'scram-sha-256',
-    createPostgresUser: process.getuid?.() === 0,
-    onLog: (line) => void output.push(String(line)),
-    onError: (line) => void output.push(String(line)),
-    postgresFlags: ['listen_addresses=127.0.0.1', 'unix_socket_directories=', ...settings].flatMap((it) => ['-c', it]),
-  })
-  process.once('disconnect', () => void database.stop().finally(() => process.exit(0)))
-
-  const isNew = !existsSync(join(directory, 'PG_VERSION'))
-  if (isNew) {
-    await writeFile(passwordFile, password, { mode: 0o600 })
-    await database.initialise()
+  const keepLast = (line: unknown) => {
+    output.push(String(line))
+    output.splice(0, output.length - 20)
   }
+  const serverIn = (databaseDir: string) =>
+    new EmbeddedPostgres({
+      databaseDir,
+      port: serverPort,
+      user: 'oncehook',
+      password,
+      authMethod: 'scram-sha-256',
+      createPostgresUser: process.getuid?.() === 0,
+      onLog: keepLast,
+      onError: keepLast,
+      postgresFlags: ['listen_addresses=127.0.0.1', 'unix_socket_directories=', ...settings].flatMap((it) => ['-c', it]),
+    })
+
+  if (!existsSync(join(directory, 'PG_VERSION'))) {
+    await writeFile(passwordFile, password, { mode: 0o600 })
+    // Made aside and moved as a whole: one that was interrupted would never start again.
+    const unfinished = `${directory}.new`
+    await rm(unfinished, { recursive: true, force: true })
+    await serverIn(unfinished).initialise()
+    await rename(unfinished, directory)
+  }
+  const database = serverIn(directory)
+  stop = () => database.stop()
   await database.start().catch(() => {
     throw new Error(lastLines(output))
   })
-  if (isNew) await database.createDatabase('oncehook')
+  const client = database.getPgClient('postgres', '127.0.0.1')
+  await client.connect()
+  const { rowCount } = await client.query(`select from pg_database where datname = 'oncehook'`)
+  if (rowCount === 0) await client.query('create database oncehook')
+  await client.end()
   return `postgres://oncehook:${password}@127.0.0.1:${serverPort}/oncehook`
 }
 

@@ -4,6 +4,8 @@ import { resolve } from 'node:path'
 export interface SandboxDatabase {
   /** Connection string of the database `oncehook`. */
   url: string
+  /** Resolves when the database's process has ended, whoever ended it. */
+  ended: Promise<void>
   /** Stops the server and waits for its end; the data stays. */
   stop(): Promise<void>
 }
@@ -27,17 +29,13 @@ export async function startDatabase(options: SandboxDatabaseOptions): Promise<Sa
   const child = fork(
     new URL('./database-process.ts', import.meta.url),
     [JSON.stringify({ ...options, directory: resolve(options.directory) })],
-    {
-      detached: true,
-
-      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-    },
+    { detached: true, stdio: ['ignore', 'ignore', 'inherit', 'ipc'] },
   )
-  const gone = new Promise<void>((done) => child.once('exit', () => done()))
+  const ended = new Promise<void>((done) => child.once('exit', () => done()))
 
   const message = await Promise.race([
     new Promise<Message>((done) => child.once('message', (sent) => done(sent as Message))),
-    gone.then((): Message => ({ failed: 'the database process ended before it was ready' })),
+    ended.then((): Message => ({ failed: 'the database process ended before it was ready' })),
   ])
   if ('failed' in message) throw new Error(`The embedded database did not start: ${message.failed}`)
   // Neither the process nor its channel keeps this one alive; when this one ends, the closed channel stops the database.
@@ -46,10 +44,11 @@ export async function startDatabase(options: SandboxDatabaseOptions): Promise<Sa
 
   return {
     url: message.ready,
+    ended,
     async stop() {
       child.ref()
       if (child.connected) child.disconnect()
-      await gone
+      await ended
     },
   }
 }

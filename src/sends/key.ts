@@ -1,3 +1,9 @@
+import { z } from 'zod'
+
+const LONGEST_KEY = 512
+const AFTER_LAST_MS = Date.UTC(9999, 11, 31)
+const ISO = /^\d{4}-\d\d-\d\d(?<time>[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?<zone>Z|[+-]\d\d:?\d\d)?)?$/
+
 /** A dedupe key or a period that can't be built: the follow-up fails at once, since a retry would build the same. */
 export class KeyError extends Error {
   override name = 'KeyError'
@@ -11,7 +17,7 @@ export class KeyError extends Error {
 export function key(...parts: (string | number | bigint)[]): string {
   if (parts.length === 0) throw new KeyError('cannot build key: no parts')
   const built = parts.map((part, index) => encodePart(part, index + 1)).join(':')
-  if (built.length > 512) throw new KeyError(`cannot build key: ${built.length} characters, at most 512`)
+  if (built.length > LONGEST_KEY) throw new KeyError(`cannot build key: ${built.length} characters, at most ${LONGEST_KEY}`)
   return built
 }
 
@@ -29,27 +35,50 @@ function encodePart(part: unknown, position: number): string {
   return part.replace(/[%:]/g, (character) => (character === '%' ? '%25' : '%3A'))
 }
 
+/** A key that a row can hold, however it was built. */
+export const dedupeKeySchema = z
+  .string()
+  .min(1)
+  .max(LONGEST_KEY)
+  .refine(
+    (text) => text.trim() !== '' && text.isWellFormed() && !/\p{Cc}/u.test(text),
+    'must be a text without control characters',
+  )
+
 /**
  * The calendar period of an instant, as the last part of a key: `2026-11`, `2026-W48` or `2026-11-29`, in UTC unless an IANA
- * zone is given. The instant comes from the payload (ISO 8601 text, Date or unix seconds), never from the clock: a retry
- * after midnight must make the same key. Throws KeyError for what is no instant.
+ * zone is given. The instant comes from the payload (ISO 8601 text, in UTC where it names no zone; Date; unix seconds), never
+ * from the clock: a retry after midnight must make the same key. Throws KeyError for what is no instant.
  */
 export function period(
   instant: string | number | Date,
   { unit = 'month', zone = 'UTC' }: { unit?: 'month' | 'week' | 'day'; zone?: string } = {},
 ): string {
-  const date = typeof instant === 'number' ? new Date(instant * 1000) : new Date(instant ?? Number.NaN)
-  if (Number.isNaN(date.getTime())) throw new KeyError('cannot build period: not an instant')
-  const parts = new Intl.DateTimeFormat('en-CA', {
-    timeZone: zone,
-    year: 'numeric',
-    month: '2-digit',
-    day: '2-digit',
-  }).formatToParts(date)
+  const ms = millisecondsOf(instant)
+  // No bill is from before 1970 or after 9999: those are milliseconds that were taken for seconds.
+  if (!(ms >= 0 && ms < AFTER_LAST_MS)) throw new KeyError('cannot build period: not an instant')
+  const parts = calendar(zone).formatToParts(ms)
   const part = (type: string) => parts.find((it) => it.type === type)?.value ?? ''
   if (unit === 'month') return `${part('year')}-${part('month')}`
   if (unit === 'day') return `${part('year')}-${part('month')}-${part('day')}`
   return isoWeek(Number(part('year')), Number(part('month')), Number(part('day')))
+}
+
+function millisecondsOf(instant: unknown): number {
+  if (typeof instant === 'number') return instant * 1000
+  if (instant instanceof Date) return instant.getTime()
+  const iso = typeof instant === 'string' && ISO.exec(instant)
+  if (!iso) return Number.NaN
+  // JavaScript reads a time without a zone in the zone of the server.
+  return Date.parse(iso.groups?.time && !iso.groups.zone ? `${iso[0]}Z` : iso[0])
+}
+
+function calendar(zone: string): Intl.DateTimeFormat {
+  try {
+    return new Intl.DateTimeFormat('en-CA', { timeZone: zone, year: 'numeric', month: '2-digit', day: '2-digit' })
+  } catch {
+    throw new KeyError(`cannot build period: there is no time zone "${zone}"`)
+  }
 }
 
 /** The ISO 8601 week of a calendar day: the week belongs to the year of its Thursday. */

@@ -4,24 +4,30 @@ import { z } from 'zod'
 // A line break or NUL in a subject or a name could become a header of its own; U+2028 and U+2029 break lines too.
 const lineBreaks = /[\p{Cc}\u2028\u2029]+/gu
 const header = (limit: number) =>
-  z.string().transform((text) => text.toWellFormed().replace(lineBreaks, ' ').trim().slice(0, limit))
-const bodyText = z
-  .string()
-  .max(1_000_000)
-  .transform((text) => text.toWellFormed().replaceAll('\0', ''))
+  // Well-formed last: the cut may go through the middle of a character.
+  z.string().transform((text) => text.replace(lineBreaks, ' ').trim().slice(0, limit).toWellFormed())
+const bodyText = z.string().max(1_000_000).transform(storable)
 
 // The length is looked at before any pattern, and the patterns have no nested repetition: linear on hostile input.
 const address = z
   .string()
   .trim()
-  .max(254, 'longer than 254 characters')
+  .max(254, { error: 'longer than 254 characters', abort: true })
   .regex(/^[^\s@<>(),;:"\\[\]\p{Cc}]{1,64}@[^\s@<>(),;:"\\[\]\p{Cc}]{1,189}$/u, 'not an email address')
   .refine((text) => text.isWellFormed(), 'not an email address')
 
 /** PostgreSQL takes neither NUL nor a lone surrogate in its JSON. */
-function cleanTexts<Value>(value: Value): Value {
-  const text = JSON.stringify(value, (_, inner: unknown) => (typeof inner === 'string' ? inner.toWellFormed() : inner))
-  return JSON.parse(text.replace(/(?<!\\)((?:\\\\)*)\\u0000/g, '$1'), (_, inner: unknown) => inner)
+function storable(text: string): string {
+  return text.toWellFormed().replaceAll('\0', '')
+}
+
+type Json = z.output<ReturnType<typeof z.json>>
+
+function cleanJson(value: Json): Json {
+  if (typeof value === 'string') return storable(value)
+  if (Array.isArray(value)) return value.map(cleanJson)
+  if (value === null || typeof value !== 'object') return value
+  return Object.fromEntries(Object.entries(value).map(([name, inner]) => [storable(name), cleanJson(inner)]))
 }
 
 /** The email that Inboxili is asked to send: its own published fields, cleaned of what could become a header. */
@@ -33,10 +39,10 @@ export const messageSchema = z
     subject: header(500).optional(),
     html_body: bodyText.optional(),
     text_body: bodyText.optional(),
-    template_id: z.string().min(1).max(200).optional(),
+    template_id: z.string().min(1).max(200).transform(storable).optional(),
     template_data: z
       .record(z.string(), z.json())
-      .transform((data) => cleanTexts(data))
+      .transform((data) => cleanJson(data) as typeof data) // an object stays one
       .optional(),
   })
   .refine((message) => message.template_id !== undefined || message.html_body !== undefined || message.text_body !== undefined, {

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type pg from 'pg'
-import { type Db, inTransaction, type Tx } from '../db.ts'
+import { type Db, inTransaction, isStorageAway, type Tx } from '../db.ts'
 import type { Log } from '../log.ts'
 import { moves, type State } from './lifecycle.ts'
 import type { Message } from './message.ts'
@@ -34,6 +35,8 @@ const CLAIM_GOOD_FOR_MS = 20_000
 const SLOT_GOOD_FOR_MS = 1_000
 const CALLS_UNDER_RATE_LIMIT = 5
 const REPEAT_FOR_HOURS = 24
+const RECORD_TRIES = 3
+const LONGEST_WAIT_SECONDS = 300
 
 /**
  * Sends the email of this key, unless somebody else has, does, or it isn't due: at most one call can follow, because the
@@ -43,7 +46,7 @@ const REPEAT_FOR_HOURS = 24
 export async function sendOnce(deps: SendDeps, key: string): Promise<'done' | 'nothing to do'> {
   // A look before the slot, so that a job with nothing to do doesn't use up the budget; the claim decides.
   if (!(await isDue(deps.pool, key))) return 'nothing to do'
-  const slot = await deps.takeSlot()
+  let slot = await deps.takeSlot()
   await pause(slot.waitMs, deps.stopping)
   // The job goes back to the queue, for a process that goes on.
   if (deps.stopping.aborted) throw new Error('stopping: nothing was claimed')
@@ -51,22 +54,32 @@ export async function sendOnce(deps: SendDeps, key: string): Promise<'done' | 'n
   const claim = await claimSend(deps.pool, key)
   if (!claim) return 'nothing to do'
   // Late calls would bunch up past Inboxili's limit, so a slot that went stale on the way is replaced.
-  if (performance.now() - slot.at > SLOT_GOOD_FOR_MS) await pause((await deps.takeSlot()).waitMs)
-  // Too late, or taken away: the claim never got to `sending`, so the sweep gives the send back.
-  if (!(await startCall(deps.pool, claim))) return 'nothing to do'
+  if (isStale(slot)) {
+    slot = await deps.takeSlot()
+    await pause(slot.waitMs)
+  }
+  // Too old, or taken away: the claim never got to `sending`, so the sweep gives the send back.
+  if (isTooOld(claim) || !(await startCall(deps.pool, claim))) return 'nothing to do'
 
-  const outcome = await deps.call(claim.message)
+  // The commit may have taken long; from here on there is only this check between the claim and the call.
+  const outcome = isTooOld(claim) || isStale(slot) ? tooLate : await deps.call(claim.message)
   // Before recording: if the database is away now, this line is the only trace of the message id.
   deps.log.info(
     { attempt: claim.attempt, outcome: outcome.kind, messageId: 'messageId' in outcome ? outcome.messageId : undefined },
-    'called',
+    'call ended',
   )
-  if (outcome.kind === 'rate_limited' && outcome.retryAfterSeconds !== undefined) {
-    await deps.holdSlots(Math.min(outcome.retryAfterSeconds, 300)).catch(() => undefined)
-  }
   await record(deps, claim, outcome)
+  if (outcome.kind === 'rate_limited' && outcome.retryAfterSeconds !== undefined) {
+    await deps.holdSlots(Math.min(outcome.retryAfterSeconds, LONGEST_WAIT_SECONDS)).catch(() => undefined)
+  }
   return 'done'
 }
+
+const isStale = (slot: RateSlot) => performance.now() - slot.at > SLOT_GOOD_FOR_MS
+const isTooOld = (claim: Claim) => performance.now() - claim.at > CLAIM_GOOD_FOR_MS
+
+/** `sending` is committed but nobody called, and nobody will: as sure as a refused connection that nothing was sent. */
+const tooLate: CallOutcome = { kind: 'not_sent', code: 'too_late', error: 'too late for the call; nothing was sent' }
 
 async function isDue(db: Db, key: string): Promise<boolean> {
   const { rowCount } = await db.query({
@@ -92,7 +105,8 @@ async function claimSend(db: Db, key: string): Promise<Claim | undefined> {
         returning dedupe_key, recipient, message
       ), attempt as (
         insert into send_attempts (id, dedupe_key, recipient, number)
-        select $2, dedupe_key, recipient, 1 + (select count(*) from send_attempts earlier where earlier.dedupe_key = claimed.dedupe_key)
+        select $2, dedupe_key, recipient,
+          1 + (select coalesce(max(number), 0) from send_attempts earlier where earlier.dedupe_key = claimed.dedupe_key)
         from claimed
       )
       select message from claimed`,
@@ -101,9 +115,8 @@ async function claimSend(db: Db, key: string): Promise<Claim | undefined> {
   return rows[0] && { key, attempt, message: rows[0].message, at }
 }
 
-/** Commits that the call begins. False: the claim is too old or was taken away, and nothing may be called. */
+/** Commits that the call begins. False: the claim was taken away, and nothing may be called. */
 async function startCall(db: Db, claim: Claim): Promise<boolean> {
-  if (performance.now() - claim.at > CLAIM_GOOD_FOR_MS) return false
   const { rowCount } = await db.query({
     name: 'start-call',
     text: `with started as (
@@ -113,8 +126,7 @@ async function startCall(db: Db, claim: Claim): Promise<boolean> {
       update send_attempts set outcome = 'in_flight', called_at = now() from started where send_attempts.id = started.claim_token`,
     values: [claim.key, claim.attempt, moves.claim.sending],
   })
-  // The commit may have taken long; from here on there is only this check between the claim and the call.
-  return rowCount === 1 && performance.now() - claim.at <= CLAIM_GOOD_FOR_MS
+  return rowCount === 1
 }
 
 /** Records the answer until it is stored: an answer that is lost would leave a person to find out what we knew. */
@@ -125,8 +137,9 @@ async function record(deps: SendDeps, claim: Claim, outcome: CallOutcome): Promi
       return
     } catch (error) {
       deps.log.error({ error, attempt: claim.attempt, tries }, 'recording failed')
-      if (deps.stopping.aborted && tries >= 3) throw error
-      await pause(Math.min(250 * 2 ** tries, 5_000))
+      // A bug doesn't pass by waiting: then the sweep puts the send in front of a person.
+      if (tries >= RECORD_TRIES && (deps.stopping.aborted || !isStorageAway(error))) throw error
+      await pause(Math.min(50 * 2 ** tries, 5_000))
     }
   }
 }
@@ -144,19 +157,17 @@ export async function recordOutcome(
   const messageId = 'messageId' in outcome ? (outcome.messageId ?? null) : null
   if (messageId !== null) await lockMessage(tx, messageId)
 
+  // The send is locked before its attempt, in the order of the sweeps. The sweep's "unknown" gives way to the answer.
   // One message id belongs to one attempt: an API that hands it out twice must not make us lose the answer.
   const { rowCount: isFirst } = await tx.query({
     name: 'record-attempt',
-    text: `update send_attempts set outcome = $2, ended_at = now(), http_status = $3, error = $4,
-        message_id = case when exists (select from send_attempts other where other.message_id = $5) then null else $5 end
-      where id = $1 and outcome in ('in_flight', 'unknown') and message_id is null`,
-    values: [
-      claim.attempt,
-      attemptOutcomes[outcome.kind],
-      'httpStatus' in outcome ? (outcome.httpStatus ?? null) : null,
-      errorOf(outcome),
-      messageId,
-    ],
+    text: `with send as (select dedupe_key from email_sends where dedupe_key = $1 for no key update)
+      update send_attempts set outcome = $3, ended_at = now(), http_status = $4, error = $5,
+        message_id = case when not exists (select from send_attempts other where other.message_id = $6) then $6 end
+      from send
+      where send_attempts.dedupe_key = send.dedupe_key and id = $2 and message_id is null
+        and (outcome = 'in_flight' or (outcome = 'unknown' and ($3 <> 'unknown' or $6::text is not null)))`,
+    values: [claim.key, claim.attempt, attemptOutcomes[outcome.kind], httpStatusOf(outcome), errorOf(outcome), messageId],
   })
   if (isFirst !== 1) return false
 
@@ -174,6 +185,7 @@ const attemptOutcomes = {
   unknown: 'unknown',
 } as const satisfies Record<CallOutcome['kind'], string>
 
+/** Moves the send on; undefined when somebody decided meanwhile. A floor under Retry-After: "0" five times is no answer to a limit. */
 async function moveSend(
   tx: Tx,
   claim: Pick<Claim, 'key' | 'attempt'>,
@@ -185,21 +197,25 @@ async function moveSend(
       text: `update email_sends set state = $3, version = version + 1, last_error = $4,
           message_id = coalesce(message_id, (select message_id from send_attempts where id = $2)),
           completed_at = case when $3 = 'sent' then now() else completed_at end,
-          refused_calls = case when $5::text is null then refused_calls else refused_calls + 1 end,
-          send_after = case
-            when $5 = 'rate_limited' and $3 = 'queued' then now() + least(coalesce($6::float8, 5 * 2 ^ refused_calls), 300) * (1 + 0.2 * random()) * interval '1 s'
-            when $5 = 'not_sent' and queued_at > now() - $7::float8 * interval '1 h'
-              then now() + least(5 * 2 ^ least(refused_calls, 10), 900) * (1 + 0.2 * random()) * interval '1 s'
-          end
-        where dedupe_key = $1 and claim_token = $2 and state = any ($8) and ($3 <> 'queued' or refused_calls + 1 < $9)
+          rate_limited_calls = rate_limited_calls + ($5::text = 'rate_limited')::int,
+          unreached_calls = unreached_calls + ($5::text = 'not_sent')::int,
+          send_after = date_trunc('milliseconds', now() + (1 + 0.2 * random()) * interval '1 s' * case
+            when $3 = 'queued' then least(greatest($6::float8, case when $6::float8 is null then 5 else 1 end * 2 ^ rate_limited_calls), $7)
+            when $5 = 'not_sent' and not exists (
+                select from send_attempts earlier where earlier.dedupe_key = $1
+                  and earlier.claimed_at between queued_at and now() - $8::float8 * interval '1 h')
+              then least(5 * 2 ^ least(unreached_calls, 10), 900)
+          end)
+        where dedupe_key = $1 and claim_token = $2 and state = any ($9) and ($3 <> 'queued' or rate_limited_calls + 1 < $10)
         returning send_after`,
       values: [
         claim.key,
         claim.attempt,
         to,
         errorOf(outcome),
-        outcome.kind === 'rate_limited' || outcome.kind === 'not_sent' ? outcome.kind : null,
+        outcome.kind,
         'retryAfterSeconds' in outcome ? (outcome.retryAfterSeconds ?? null) : null,
+        LONGEST_WAIT_SECONDS,
         REPEAT_FOR_HOURS,
         moves.answer[to],
         CALLS_UNDER_RATE_LIMIT,
@@ -221,16 +237,12 @@ const targets = {
 
 const errorOf = (outcome: CallOutcome): string | null => ('error' in outcome ? outcome.error : null)
 
+function httpStatusOf(outcome: CallOutcome): number | null {
+  if (outcome.kind === 'rate_limited') return 429
+  return 'httpStatus' in outcome ? (outcome.httpStatus ?? null) : null
+}
+
 /** Waits; an abort ends the wait early. */
-function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((done) => {
-    if (ms <= 0 || signal?.aborted) return done()
-    const finish = () => {
-      clearTimeout(timer)
-      signal?.removeEventListener('abort', finish)
-      done()
-    }
-    const timer = setTimeout(finish, ms)
-    signal?.addEventListener('abort', finish, { once: true })
-  })
+async function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  if (ms > 0) await sleep(ms, undefined, { ...(signal && { signal }) }).catch(() => undefined)
 }

@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net'
 import express, { type Express } from 'express'
 import pg from 'pg'
 import { pino } from 'pino'
-import { afterAll } from 'vitest'
+import { afterAll, onTestFinished } from 'vitest'
 import { readConfig, type UserConfig } from '../../src/config.ts'
 import { createRecorder, type Recorder } from '../../src/events/record.ts'
 import { eventRoutes } from '../../src/events/routes.ts'
@@ -79,7 +79,8 @@ export interface Listening {
 
 /** The app on a port of its own, closed after the file. */
 export async function listen(app: Express, options: http.ServerOptions = {}): Promise<Listening> {
-  const server = http.createServer(options, app)
+  // Node's own 5 s can run out under a busy machine between two posts, one of which then meets a closing connection.
+  const server = http.createServer({ keepAliveTimeout: 60_000, ...options }, app)
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
@@ -198,39 +199,54 @@ export async function emptyTables({ pool }: TestDatabase): Promise<void> {
   )
 }
 
+export interface Held {
+  /** Inserts that wait. */
+  waiting(): Promise<number>
+  /** Ends the connections of the inserts that wait. */
+  terminate(): Promise<void>
+  release(): Promise<void>
+}
+
 /** Makes inserts of events wait until `release`, in a transaction of its own. */
-export async function holdInserts(url: string): Promise<{ waiting(): Promise<number>; release(): Promise<void> }> {
+export async function holdInserts(url: string): Promise<Held> {
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   await client.query('begin')
   await client.query('lock table webhook_events in share mode')
+  let isOver = false
+  const release = async () => {
+    if (isOver) return
+    isOver = true
+    await client.query('rollback')
+    await client.end()
+  }
+  onTestFinished(release)
+  // Databases that were copied from one template number their tables alike.
+  const blocked = `from pg_locks join pg_database on pg_database.oid = pg_locks.database
+    where datname = current_database() and relation = 'webhook_events'::regclass and not granted`
   return {
     async waiting() {
-      const { rows } = await client.query<{ count: number }>(
-        `select count(*)::int from pg_locks where relation = 'webhook_events'::regclass and not granted`,
-      )
+      const { rows } = await client.query<{ count: number }>(`select count(*)::int ${blocked}`)
       return rows[0]?.count ?? 0
     },
-    async release() {
-      await client.query('rollback')
-      await client.end()
-    },
+    terminate: async () => void (await client.query(`select pg_terminate_backend(pid) ${blocked}`)),
+    release,
   }
 }
 
-/** Raises an exception on each insert of an event that meets the condition, until `remove`. */
-export async function refuseEvents(
-  { pool }: TestDatabase,
-  condition: string,
-  when: 'at once' | 'at commit' = 'at once',
-): Promise<{ remove(): Promise<void> }> {
-  await pool.query(`create function refuse_event() returns trigger language plpgsql as
-    $$ begin if ${condition} then raise exception 'refused by the test'; end if; return new; end $$`)
+/** Runs PL/pgSQL on each insert of an event, until `remove`. */
+export async function onInsert({ pool }: TestDatabase, code: string, when: 'at once' | 'at commit' = 'at once') {
+  await pool.query(`create function on_insert() returns trigger language plpgsql as $$ begin ${code} return new; end $$`)
   await pool.query(
     when === 'at once'
-      ? 'create trigger refuse_event before insert on webhook_events for each row execute function refuse_event()'
-      : `create constraint trigger refuse_event after insert on webhook_events deferrable initially deferred
-         for each row execute function refuse_event()`,
+      ? 'create trigger on_insert before insert on webhook_events for each row execute function on_insert()'
+      : `create constraint trigger on_insert after insert on webhook_events deferrable initially deferred
+         for each row execute function on_insert()`,
   )
-  return { remove: async () => void (await pool.query('drop function refuse_event cascade')) }
+  const remove = async () => void (await pool.query('drop function if exists on_insert cascade'))
+  onTestFinished(remove)
+  return { remove }
 }
+
+/** The code for `onInsert` by which the database refuses each event that meets the condition. */
+export const refuse = (condition: string) => `if ${condition} then raise exception 'refused by the test'; end if;`

@@ -1,0 +1,94 @@
+import type pg from 'pg'
+import { type Provider, requestOf, type WebhookRequest } from '../providers/provider.ts'
+import { isSameEvent } from '../providers/read-events.ts'
+import {
+  countBenignVariant,
+  countRedeliveries,
+  type Delivery,
+  eventKey,
+  findStoredRequest,
+  type Held,
+  type Item,
+  insertEvents,
+  keepConflict,
+  type NewEvent,
+  type RecordedEvent,
+  recorded,
+} from './store.ts'
+
+/** An item that was not inserted: its event is stored already. */
+type Repeat = Item & { provider: Provider }
+
+/** What became of each repeat, and the deliveries for which that could not be told. */
+interface Repeats {
+  found: ReadonlyMap<NewEvent, RecordedEvent>
+  failed: ReadonlyMap<Delivery, unknown>
+}
+
+/**
+ * Statements of their own after the insert, which doesn't see a row that another transaction has just committed: they count the
+ * redeliveries and keep what came with other content.
+ */
+export async function recordRepeats(pool: pg.Pool, statement: string, repeats: readonly Repeat[]): Promise<Repeats> {
+  const found = new Map<NewEvent, RecordedEvent>()
+  const failed = new Map<Delivery, unknown>()
+  let held: (Held | undefined)[] = []
+  try {
+    held = await countRedeliveries(pool, repeats)
+  } catch (error) {
+    return { found, failed: new Map(repeats.map(({ delivery }) => [delivery, error])) }
+  }
+  const findFirst = firstFinder(pool)
+  for (const [index, item] of repeats.entries()) {
+    const { delivery, event, provider } = item
+    const stored = held[index]
+    if (failed.has(delivery)) continue
+    try {
+      if (!stored) throw new Error('an event was neither inserted nor found')
+      const isSame = stored.body_sha256.equals(delivery.sha256) || isSameContent(item, await findFirst(item, stored))
+      if (isSame || !provider.otherBodyIsFurtherEvent) {
+        found.set(event, recorded(event, 'duplicate'))
+        await noteOtherBody(pool, item, stored, isSame)
+      } else found.set(event, await recordFurther(pool, statement, item))
+    } catch (error) {
+      failed.set(delivery, error)
+    }
+  }
+  return { found, failed }
+}
+
+async function noteOtherBody(pool: pg.Pool, { delivery, provider }: Repeat, stored: Held, isSame: boolean): Promise<void> {
+  if (stored.body_sha256.equals(delivery.sha256)) return
+  if (!isSame) await keepConflict(pool, stored.id, delivery)
+  // Several events that are grouped anew are no variant of any of them.
+  else if (delivery.events.length === 1) await countBenignVariant(pool, stored.id, provider.otherBodyIsFurtherEvent === true)
+}
+
+/** An event of its own, under the derived ID and its body's hash: the facts of one email that has several such events add up. */
+async function recordFurther(pool: pg.Pool, statement: string, { delivery, event, provider }: Repeat): Promise<RecordedEvent> {
+  const further = { ...event, id: `${event.id}:${delivery.sha256.toString('hex')}` }
+  const item = { delivery: { ...delivery, events: [further] }, event: further, provider }
+  const inserted = await insertEvents(pool, statement, [item])
+  if (inserted.size > 0) return recorded(further, 'accepted')
+  await countRedeliveries(pool, [item])
+  return recorded(further, 'duplicate')
+}
+
+/** Reads the stored request of a row; the last one is kept, as a POST of many events meets the same one again and again. */
+function firstFinder(pool: pg.Pool): (item: Item, held: Held) => Promise<WebhookRequest | undefined> {
+  let last: { name: string; request: WebhookRequest | undefined } | undefined
+  return async ({ delivery }, { id, body_sha256 }) => {
+    const name = eventKey(delivery.source, body_sha256.toString('hex'))
+    if (last?.name !== name) {
+      const stored = await findStoredRequest(pool, id)
+      last = { name, request: stored?.body ? requestOf(stored.headers, stored.body) : undefined }
+    }
+    return last.request
+  }
+}
+
+function isSameContent({ delivery, event, provider }: Repeat, first: WebhookRequest | undefined): boolean {
+  // Emptied by retention, nothing is left to compare with. A redelivery after so long is no news, but a further event is.
+  if (!first) return !provider.otherBodyIsFurtherEvent
+  return isSameEvent(provider, first, requestOf(delivery.headers, delivery.body), event.id)
+}

@@ -1,0 +1,249 @@
+import { execFile } from 'node:child_process'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { dirname, join, resolve } from 'node:path'
+import { promisify } from 'node:util'
+import { afterEach, expect, test, vi } from 'vitest'
+import { defineConfig, env, key, period, readConfig, readSettings } from '../src/config.ts'
+import { createMetrics } from '../src/ops/metrics.ts'
+import { eventLabels, sendLabels } from '../src/ops/words.ts'
+import type { Provider } from '../src/providers/provider.ts'
+import { createProvider, providers } from '../src/providers/registry.ts'
+
+const read = (path: string) => readFileSync(path, 'utf8')
+const documents = new Map(
+  ['README.md', ...readdirSync('docs', { recursive: true, encoding: 'utf8' }).map((file) => join('docs', file))]
+    .filter((file) => file.endsWith('.md'))
+    .map((file) => [file, read(file)]),
+)
+const configuration = read('docs/configuration.md')
+const operations = read('docs/operations.md')
+const api = read('docs/api.md')
+
+/** What stands under a heading, up to the next one of the same or a higher level. */
+function section(text: string, heading: string): string {
+  const level = heading.split(' ', 1)[0]?.length ?? 1
+  const rest = text.split(`\n${heading}\n`)[1] ?? ''
+  return rest.split(new RegExp(`\n#{1,${level}} `))[0] ?? ''
+}
+
+/** The cells of each row of a table whose first cell is code. */
+const rowsOf = (text: string) =>
+  [...text.matchAll(/^\| (`.*) \|$/gm)].map(([, row = '']) => row.split('|').map((cell) => cell.trim()))
+const code = (text: string) => `\`${text}\``
+const uncoded = (cell = '') => cell.replace(/^`(.*)`$/, '$1')
+const firstCells = (text: string) => rowsOf(text).map(([first]) => uncoded(first))
+
+afterEach(() => vi.unstubAllEnvs())
+
+// --- Variables -------------------------------------------------------------------------------------------------------
+
+const variables = rowsOf(section(configuration, '## Variables')).map(([name, fallback, range, file]) => ({
+  name: uncoded(name),
+  fallback: fallback === 'none' ? undefined : uncoded(fallback),
+  range: /^(\d+)–(\d+)$/.exec(range ?? '')?.slice(1) ?? [],
+  hasFile: file === 'yes',
+}))
+
+/** The names that the settings are read by. */
+function namesRead(): string[] {
+  const names = new Set<string>()
+  readSettings(new Proxy({}, { get: (_target, name) => void names.add(String(name)) }) as NodeJS.ProcessEnv)
+  return [...names]
+}
+
+test('every variable that the settings read is in docs/configuration.md, and no other', () => {
+  const documented = variables.flatMap(({ name, hasFile }) => [name, ...(hasFile ? [`${name}_FILE`] : [])])
+
+  expect(documented.sort()).toEqual(namesRead().sort())
+})
+
+test('.env.example has the same variables with the same defaults, but for NODE_ENV', () => {
+  const example = Object.fromEntries(
+    [...read('.env.example').matchAll(/^([A-Z_]+)=(.*)$/gm)].map(([, name, value]) => [name, value]),
+  )
+  const documented = Object.fromEntries(
+    variables.filter(({ name }) => name !== 'NODE_ENV').map(({ name, fallback = '' }) => [name, fallback]),
+  )
+
+  expect(example).toEqual(documented)
+})
+
+test('a variable that is set to its documented default changes nothing', () => {
+  const plain = readSettings({})
+
+  for (const { name, fallback } of variables) expect(readSettings({ [name]: fallback }), name).toEqual(plain)
+  expect(variables.filter(({ fallback }) => fallback === undefined)).toHaveLength(
+    Object.values(plain).filter((value) => value === undefined).length,
+  )
+})
+
+test('the documented range of each number is taken, and nothing beyond it', () => {
+  const wide = { ONCEHOOK_CALL_TIMEOUT_MS: '50', SHUTDOWN_GRACE_MS: '600000' }
+  const settings = (name: string, value: number) => () => readSettings({ ...wide, [name]: String(value) })
+  const numbers = variables.filter(({ fallback }) => fallback !== undefined && /^\d+$/.test(fallback))
+
+  for (const { name, range } of numbers) {
+    const [least = Number.NaN, most = Number.NaN] = range.map(Number)
+    expect(settings(name, least), name).not.toThrow()
+    expect(settings(name, most), name).not.toThrow()
+    expect(settings(name, least - 1), name).toThrow(name)
+    expect(settings(name, most + 1), name).toThrow(name)
+  }
+})
+
+test('.env.example names the secrets of the sample configuration', () => {
+  const inExample = [...read('.env.example').matchAll(/^# ([A-Z_]+)=$/gm)].map(([, name]) => name)
+  const inSample = [...read('oncehook.config.ts').matchAll(/env\.list\('([A-Z_]+)'\)/g)].map(([, name]) => name)
+
+  expect(inExample.sort()).toEqual(inSample.sort())
+})
+
+test('the configuration files that the documents show can be used', () => {
+  const shown = [...documents.values()].flatMap((text) => [...text.matchAll(/```ts\nimport .* from 'oncehook'\n([\s\S]*?)```/g)])
+  for (const name of ['STRIPE', 'INBOXILI']) vi.stubEnv(`${name}_WEBHOOK_SECRETS`, 'a secret of this test')
+
+  for (const [, text = ''] of shown) {
+    // What we publish ourselves, run with the names that it imports.
+    const run = new Function('defineConfig', 'env', 'key', 'period', text.replace('export default', 'return'))
+    expect(readConfig(run(defineConfig, env, key, period)).rules).toHaveLength(1)
+  }
+  expect(shown.length).toBeGreaterThanOrEqual(2)
+})
+
+// --- Providers -------------------------------------------------------------------------------------------------------
+
+const shop = { header: 'x-shop-signature', prefix: 'sha256=', algorithm: 'sha256', encoding: 'hex', id: 'id', type: 'type' }
+
+/** The rows of a provider's table, from the provider itself. */
+function factsOf({ scheme, ...provider }: Provider): string[] {
+  const headers = (names: string | readonly string[]) => [names].flat().map(code).join(' or ')
+  const { timestamp } = scheme
+  const facts = {
+    'Signature header': [...new Set(scheme.signatures.map(({ header }) => headers(header)))].join('; '),
+    Algorithm: scheme.signatures
+      .map((it) => (it.kind === 'hmac' ? `HMAC-${it.algorithm.toUpperCase()}, ${it.encoding}` : `${it.kind}, base64`))
+      .join('; or '),
+    Signed: code(scheme.signed),
+    'Signed time': timestamp
+      ? `${headers(timestamp.header)}, at most ${provider.toleranceSeconds} s in the past or the future`
+      : 'none',
+    'Event ID': provider.idIsSigned ? 'covered by the signature' : 'not covered by the signature',
+    'ID basis': [provider.idBasis, ...(provider.hashWithoutId ? ['body_hash'] : [])].map(code).join(', else '),
+    'Body limit': `${provider.maxBodyBytes.toLocaleString('en-US')} bytes`,
+    'Headers stored': provider.factHeaders?.map(code).join(', ') || 'none',
+    Documentation: `<${provider.documentation}>`,
+  }
+  return Object.entries(facts).map(([name, value]) => `| ${name} | ${value} |`)
+}
+
+test.each([...providers.keys()])('docs/providers.md has the facts of %s as the code has them', (name) => {
+  const rows = [...section(read('docs/providers.md'), `## ${name}`).matchAll(/^\| [A-Z].* \|$/gm)].map(([row]) => row)
+
+  expect(rows).toEqual(['| Fact | Value |', ...factsOf(createProvider(name, name === 'generic' ? shop : {}))])
+})
+
+test('docs/providers.md has no provider that is not built', () => {
+  const headings = [...read('docs/providers.md').matchAll(/^## (.*)$/gm)].map(([, heading]) => heading)
+
+  expect(headings).toEqual([...providers.keys()])
+})
+
+// --- API, metrics, statuses, sandbox ---------------------------------------------------------------------------------
+
+test('docs/api.md has every problem code', () => {
+  const union = /type ProblemCode =([\s\S]*?)\n\n/.exec(read('src/problem.ts'))?.[1] ?? ''
+  const codes = [...union.matchAll(/'([a-z_]+)'/g)].map(([, name]) => name)
+
+  expect(firstCells(section(api, '## Problems')).sort()).toEqual(codes.sort())
+  expect(codes.length).toBeGreaterThan(10)
+})
+
+test('docs/api.md has every path that is routed', () => {
+  const routed = ['src/ops/routes.ts', 'src/events/routes.ts', 'src/app.ts'].flatMap((file) =>
+    [...read(file).matchAll(/\.(?:route|get|post)\('(\/[^']*)'/g)].map(([, path = '']) =>
+      path.replace(/:(\w+)/g, (_hole, name: string) => (name === 'source' ? 'NAME' : name.toUpperCase())),
+    ),
+  )
+  const headings = [...api.matchAll(/^## (.*)$/gm)].flatMap(([, heading = '']) => heading.match(/\/\S*[a-zA-Z]/g) ?? [])
+
+  expect([...new Set(headings)].sort()).toEqual([...new Set(routed)].sort())
+})
+
+test('docs/operations.md has every metric', async () => {
+  const text = await createMetrics().text({ query: async () => ({ rows: [] }) } as never) // it only looks at the rows
+  const metrics = [...text.matchAll(/^# HELP (\S+)/gm)].map(([, name]) => name)
+
+  expect(firstCells(operations).filter((name) => name.startsWith('oncehook_'))).toEqual(metrics)
+})
+
+test('docs/operations.md says of every status what to do', () => {
+  expect(firstCells(section(operations, '### Events')).sort()).toEqual(Object.keys(eventLabels).sort())
+  expect(firstCells(section(operations, '### Sends')).sort()).toEqual(Object.keys(sendLabels).sort())
+})
+
+test('docs/operations.md has every control route of the sandbox', () => {
+  const routes = [...read('src/sandbox/inboxili/control.ts').matchAll(/'([A-Z]+ \/_sandbox\/[^']*)'/g)].map(([, route]) => route)
+
+  expect(firstCells(section(operations, '## The sandbox'))).toEqual(routes)
+})
+
+// --- Links and commands ----------------------------------------------------------------------------------------------
+
+/** The anchors of a document, as GitHub makes them of its headings. */
+const anchorsOf = (text: string) =>
+  [...text.matchAll(/^#+ (.*)$/gm)].map(([, heading = '']) =>
+    heading
+      .toLowerCase()
+      .replace(/[^\w\- ]/g, '')
+      .replaceAll(' ', '-'),
+  )
+
+test('every relative link leads to a file, and to a heading in it', () => {
+  const broken = [...documents].flatMap(([file, text]) =>
+    [...text.matchAll(/\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)/g)]
+      .filter(([, path = '', anchor]) => {
+        const target = path === '' ? file : join(dirname(file), path)
+        return !existsSync(target) || (anchor !== undefined && !anchorsOf(read(target)).includes(anchor))
+      })
+      .map(([link]) => `${file}: ${link}`),
+  )
+
+  expect(broken).toEqual([])
+})
+
+/** All code of the documents: fenced and inline. */
+const codeOf = (text: string) =>
+  [...text.matchAll(/```[a-z]*\n([\s\S]*?)```|`([^`\n]+)`/g)].map(([, block, inline]) => block ?? inline ?? '')
+const allCode = [...documents].flatMap(([file, text]) => codeOf(text).map((piece) => ({ file, piece })))
+
+test('every npm script that the documents name exists', () => {
+  const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> }
+  const named = allCode.flatMap(({ piece }) =>
+    [...piece.matchAll(/\bnpm (?:run ([\w-]+)|(start|test)\b)/g)].map(([, run, own]) => run ?? own),
+  )
+
+  expect(named.filter((name) => scripts[name ?? ''] === undefined)).toEqual([])
+  expect(named).toContain('demo')
+})
+
+/** The commands under a command of the program, from its own help. */
+async function commandsUnder(...path: string[]): Promise<string[]> {
+  const { stdout } = await promisify(execFile)(process.execPath, [resolve('bin/oncehook.js'), ...path, '--help'], { cwd: 'test' })
+  return [...(stdout.split('Commands:\n')[1] ?? '').matchAll(/^ {2}([a-z]+)/gm)].map(([, name = '']) => name)
+}
+
+test('every oncehook command that the documents name exists', async () => {
+  const [top = [], sends = [], events = [], token = []] = await Promise.all(
+    [[], ['sends'], ['events'], ['token']].map((path) => commandsUnder(...path)),
+  )
+  const groups: Record<string, string[]> = { sends, events, token }
+  const named = allCode.flatMap(({ file, piece }) =>
+    [...piece.matchAll(/(?:^|\bnpx )oncehook ([a-z]+)(?: ([a-z]+))?/gm)].map(([text, verb = '', second = '']) => ({
+      text: `${file}: ${text}`,
+      exists: top.includes(verb) && (groups[verb]?.includes(second) ?? true),
+    })),
+  )
+
+  expect(named.filter(({ exists }) => !exists).map(({ text }) => text)).toEqual([])
+  expect(named.length).toBeGreaterThan(10)
+})

@@ -1,0 +1,40 @@
+import { expect, test } from 'vitest'
+import { describeError, maskAddresses } from '../src/log.ts'
+
+test('I17 an error is logged by its class, code and text: no address, and nothing that a query brought along', () => {
+  const error = Object.assign(new TypeError('no such box: Ada <ada.l+x@mail.example.com>, retry'), {
+    code: '23505',
+    constraint: 'webhook_events_once',
+    detail: 'Key (recipient)=(ada@example.com) already exists.',
+    query: 'insert …',
+    parameters: ['secret'],
+  })
+
+  const described = describeError(error)
+
+  expect(described).toEqual({
+    name: 'TypeError',
+    code: '23505',
+    constraint: 'webhook_events_once',
+    text: 'no such box: Ada <[address]>, retry',
+    stack: expect.stringContaining('log.test.ts'),
+  })
+  expect(JSON.stringify(described)).not.toMatch(/ada|secret|insert/)
+})
+
+test('what is no error is told too: the plain objects of the job library, and anything thrown', () => {
+  expect(describeError({ message: 'queue is away', stack: 'Error\n at x', queue: 'send', detail: 'secret' })).toEqual({
+    text: 'queue is away',
+    stack: ' at x',
+  })
+  expect(describeError('bea@example.com said no')).toEqual({ text: '[address] said no' })
+  expect(describeError(undefined)).toEqual({ text: 'undefined' })
+})
+
+test('masking takes linear time', () => {
+  const started = performance.now()
+
+  for (const text of ['a@'.repeat(50_000), '@'.repeat(100_000), 'a'.repeat(100_000)]) maskAddresses(text)
+
+  expect(performance.now() - started).toBeLessThan(100)
+})
