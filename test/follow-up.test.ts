@@ -3,11 +3,10 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { type FollowUpEmail, key, type Rule, readConfig } from '../src/config.ts'
 import { processEvent } from '../src/follow-ups/rules.ts'
 import { createLog } from '../src/log.ts'
-import { testDatabase } from './support/database.ts'
-import { callsTo, sendRow } from './support/sends.ts'
+import { callsTo, patientDatabase, sendRow } from './support/sends.ts'
 import { hexHmac, INBOXILI_SECRET, stripeSignature, testService } from './support/service.ts'
 
-const database = await testDatabase()
+const database = await patientDatabase()
 const { pool } = database
 const sources = {
   stripe: { provider: 'stripe', secrets: ['whsec_test_A'] },

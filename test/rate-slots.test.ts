@@ -1,9 +1,9 @@
 import { expect, test, vi } from 'vitest'
 import { type Db, openPool } from '../src/db.ts'
 import { holdRateSlots, type RateSlot, takeRateSlot } from '../src/sends/rate-slots.ts'
-import { testDatabase } from './support/database.ts'
+import { patientDatabase } from './support/sends.ts'
 
-const { pool, url } = await testDatabase()
+const { pool, url } = await patientDatabase()
 
 /** Most slots in any window of 60 s that begins with one of them. */
 function mostInAMinute(times: readonly number[]): number {
@@ -18,6 +18,7 @@ const rest = (minutes: number) =>
 /** Four hundred slots as twenty workers of two processes take them, each the next when it has one. */
 async function takeMany(apiKey: string): Promise<RateSlot[]> {
   const other = openPool({ url, name: 'other-process', max: 10 })
+  other.options.connectionTimeoutMillis = 20_000
   const slots = await Promise.all(
     Array.from({ length: 20 }, async (_, worker) => {
       const taken: RateSlot[] = []

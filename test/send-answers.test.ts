@@ -5,12 +5,11 @@ import { Inboxili } from '#inboxili'
 import type { Fault } from '../src/sandbox/inboxili/faults.ts'
 import { type CallOutcome, outcomeOf } from '../src/sends/outcome.ts'
 import { sendOnce } from '../src/sends/send-once.ts'
-import { testDatabase } from './support/database.ts'
 import { insertSend } from './support/ops-rows.ts'
-import { attemptsOf, callsTo, finishJobs, jobsOf, message, queueSend, sendRow } from './support/sends.ts'
+import { attemptsOf, callsTo, finishJobs, jobsOf, message, patientDatabase, queueSend, sendRow } from './support/sends.ts'
 import { API_KEY, testService } from './support/service.ts'
 
-const database = await testDatabase()
+const database = await patientDatabase()
 const { pool } = database
 const service = await testService(database, { sources: {} })
 const impatient = await testService(database, { sources: {} }, { callTimeoutMs: 250 })

@@ -2,7 +2,6 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { inTransaction } from '../src/db.ts'
 import type { CallOutcome } from '../src/sends/outcome.ts'
 import { recordOutcome, sendOnce } from '../src/sends/send-once.ts'
-import { testDatabase } from './support/database.ts'
 import { insertSend } from './support/ops-rows.ts'
 import {
   attemptsOf,
@@ -12,13 +11,14 @@ import {
   interceptQueries,
   jobsOf,
   message,
+  patientDatabase,
   queueSend,
   sendRow,
   untilWaiting,
 } from './support/sends.ts'
 import { connect, testService } from './support/service.ts'
 
-const database = await testDatabase()
+const database = await patientDatabase()
 const { pool } = database
 const service = await testService(database, { sources: {} })
 const { deps, sandbox } = service

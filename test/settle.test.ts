@@ -5,12 +5,11 @@ import { inTransaction } from '../src/db.ts'
 import type { CallOutcome } from '../src/sends/outcome.ts'
 import { recordOutcome, sendOnce } from '../src/sends/send-once.ts'
 import { type DeliveryReport, settle } from '../src/sends/settle.ts'
-import { testDatabase } from './support/database.ts'
 import { insertAttempt, insertEvent } from './support/ops-rows.ts'
-import { attemptsOf, callsTo, insertCall, queueSend, sendRow, untilWaiting } from './support/sends.ts'
+import { attemptsOf, callsTo, insertCall, patientDatabase, queueSend, sendRow, untilWaiting } from './support/sends.ts'
 import { hexHmac, INBOXILI_SECRET, testService } from './support/service.ts'
 
-const database = await testDatabase()
+const database = await patientDatabase()
 const { pool } = database
 const service = await testService(database, { sources: {} })
 const { deps, sandbox } = service

@@ -4,12 +4,21 @@ import { sweepEvents } from '../src/events/sweeps.ts'
 import { findEventsWithoutJob, openJobs } from '../src/follow-ups/queue.ts'
 import { sendOnce } from '../src/sends/send-once.ts'
 import { settle } from '../src/sends/settle.ts'
-import { testDatabase } from './support/database.ts'
 import { insertAttempt, insertEvent, insertReport, insertSend } from './support/ops-rows.ts'
-import { attemptsOf, callsTo, finishJobs, insertCall, jobsOf, message, queueSend, sendRow } from './support/sends.ts'
+import {
+  attemptsOf,
+  callsTo,
+  finishJobs,
+  insertCall,
+  jobsOf,
+  message,
+  patientDatabase,
+  queueSend,
+  sendRow,
+} from './support/sends.ts'
 import { connect, testService } from './support/service.ts'
 
-const database = await testDatabase()
+const database = await patientDatabase()
 const { pool, url } = database
 const service = await testService(database, { sources: {} })
 const { deps } = service

@@ -68,9 +68,10 @@ const writers: Record<string, Writer> = {
   'standard-webhooks': standardWriter('webhook'),
   svix: standardWriter('svix'),
   github: {
-    payload: ({ type, nowSeconds, email }) => ({
+    payload: ({ type, id, nowSeconds, email }) => ({
       ...(type.includes('.') && { action: type.slice(type.indexOf('.') + 1) }),
       sponsorship: {
+        node_id: `S_${id.slice(0, 8)}`,
         created_at: iso(nowSeconds),
         sponsor: { login: 'ada', email },
         tier: { name: '$12 a month', monthly_price_in_cents: 1200 },
@@ -112,7 +113,8 @@ const writers: Record<string, Writer> = {
   },
   generic: {
     payload: ({ type, id, nowSeconds, email, livemode }, options) => {
-      const payload: Json = { created_at: iso(nowSeconds), livemode, email, data: { object: { customer_email: email } } }
+      const order = { id: `ORD-${id.slice(-8).toUpperCase()}`, email, total: '42.00', currency: 'EUR' }
+      const payload: Json = { created_at: iso(nowSeconds), livemode, order }
       if (typeof options.id === 'string') put(payload, options.id, id)
       if (typeof options.type === 'string') put(payload, options.type, type)
       return payload

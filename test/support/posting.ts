@@ -22,7 +22,7 @@ export const BODY_H_MAC = '56e8271033125c6fb0ebbac2ccede0f9d6b79c9c07def3a2935fb
 export const BODY_H_SHA256 = '69e1f3b54d936f9030efd6c166bbdd39e3640c602cbc5775e309592daac396e5'
 export const STRIPE_A = '4bdd2158024e751bf5cd48f924c216930ccae5dbb8e8afc58e70a62a478977e7'
 export const STRIPE_B = '69c62c9164fd91b6a4dd4bb8cb6da96c5192077fd8709b86775d796ef23095e9'
-export const STANDARD_SECRET = 'whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8='
+const STANDARD_SECRET = 'whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8='
 export const STANDARD_MAC = 'v1,7EIBjybjm/NLt1O9Z5Ymm9Ett/xtFjTajoGGcyza9ZA='
 
 /** A source of each kind, with the secrets of the cases. */
@@ -68,7 +68,7 @@ export interface Answer {
   json: { status?: string; code?: string; events?: { id: string; type: string | null; status: string }[] }
 }
 
-export type Post = (path: string, body: Bytes, headers?: OutgoingHttpHeaders) => Promise<Answer>
+type Post = (path: string, body: Bytes, headers?: OutgoingHttpHeaders) => Promise<Answer>
 
 export interface Listening {
   port: number

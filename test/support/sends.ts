@@ -2,6 +2,7 @@ import type pg from 'pg'
 import { type Db, inTransaction } from '../../src/db.ts'
 import type { Message } from '../../src/sends/message.ts'
 import { type Triggered, triggerSend } from '../../src/sends/trigger.ts'
+import { type TestDatabase, testDatabase } from './database.ts'
 import { insertAttempt, insertSend } from './ops-rows.ts'
 import type { TestService } from './service.ts'
 
@@ -11,6 +12,13 @@ export const message = (to: string, subject = 'Your receipt'): Message => ({
   subject,
   html_body: '<p>Thank you</p>',
 })
+
+/** A test database whose connections are waited for: races open many at once, on machines that may be busy. */
+export async function patientDatabase(): Promise<TestDatabase> {
+  const database = await testDatabase()
+  database.pool.options.connectionTimeoutMillis = 20_000
+  return database
+}
 
 /** Asks for a send as an event or the API would. */
 export function queueSend(service: Pick<TestService, 'deps'>, key: string, email: Message = message(`${key}@example.com`)) {
