@@ -47,12 +47,27 @@ export function isSameEvent(provider: Provider, a: WebhookRequest, b: WebhookReq
   return first !== undefined && first === canonicalPart(provider, b, eventId)
 }
 
+// A POST of many events is compared with another once for each of them, so each of the two is read once.
+const parts = new WeakMap<Buffer, Map<string, string> | undefined>()
+
 function canonicalPart(provider: Provider, request: WebhookRequest, eventId: string): string | undefined {
+  if (!parts.has(request.body)) parts.set(request.body, canonicalParts(provider, request))
+  const found = parts.get(request.body)
+  return found?.get(provider.events ? eventId : '')
+}
+
+/** The parts of a body by event ID; of one that isn't a list, the whole under the empty one. */
+function canonicalParts(provider: Provider, request: WebhookRequest): Map<string, string> | undefined {
   const elements = readElements(provider, request)
   const exact = parseExactly(textOf(provider, request))
   if (typeof elements === 'string' || exact === undefined) return undefined
-  const part = (provider.events ? provider.events(exact) : [exact])?.[indexOf(provider, request, elements, eventId)]
-  return part === undefined ? undefined : canonicalJson(part, { without: provider.volatileFields })
+  const found = new Map<string, string>()
+  for (const [index, part] of (provider.events ? (provider.events(exact) ?? []) : [exact]).entries()) {
+    const event = provider.events ? readEvent(provider, elements[index], request) : undefined
+    const id = event === undefined ? '' : typeof event === 'string' ? undefined : event.id
+    if (id !== undefined && !found.has(id)) found.set(id, canonicalJson(part, { without: provider.volatileFields }))
+  }
+  return found
 }
 
 /** A body that isn't a list is the event, under whatever ID it was recorded (a further event has one of its own). */
