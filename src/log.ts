@@ -1,3 +1,4 @@
+import { writeSync } from 'node:fs'
 import pino from 'pino'
 
 export type Log = pino.Logger
@@ -7,7 +8,7 @@ export type Log = pino.Logger
  * never do. The redaction is the second line of defence, for objects that bring such fields along.
  */
 export function createLog(level: string, name: string): Log {
-  return pino({
+  const options: pino.LoggerOptions = {
     level,
     base: { process: name, pid: process.pid },
     timestamp: pino.stdTimeFunctions.isoTime,
@@ -29,7 +30,22 @@ export function createLog(level: string, name: string): Log {
       censor: '[redacted]',
     },
     serializers: { error: describeError },
-  })
+  }
+  return pino(options, stdout)
+}
+
+/**
+ * Writes each line at once, so that none is lost at the end. Not the library's own destination: when the reader has gone, that one
+ * tries to write its last line for ever, and the process never ends.
+ */
+const stdout = {
+  write(line: string): void {
+    try {
+      for (let rest = Buffer.from(line); rest.length > 0; ) rest = rest.subarray(writeSync(1, rest))
+    } catch {
+      // Nobody reads any more, or too slowly: the service goes on without.
+    }
+  },
 }
 
 /** What may be logged of an error: its class, code, text and stack; never properties that hold a query's values. */

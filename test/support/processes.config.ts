@@ -7,15 +7,12 @@ interface Customer {
   fact: string
 }
 
-/** In turn: Stripe, generic and GitHub, GoCardless, and the Standard Webhooks samples. */
+/** In turn: Stripe, generic, GitHub, GoCardless, and the Standard Webhooks samples. */
 // biome-ignore lint/suspicious/noExplicitAny: as in a user's own file
-const customerOf = ({ data, email, id, links, resource_metadata: metadata, sponsorship }: Record<string, any>): Customer =>
-  data?.object?.customer_email
-    ? { email: data.object.customer_email, fact: data.object.id ?? id }
-    : {
-        email: email ?? sponsorship?.sponsor?.email ?? metadata?.email ?? data?.email,
-        fact: id ?? sponsorship?.created_at ?? links?.payment ?? data?.id,
-      }
+const customerOf = ({ data, order, links, resource_metadata: metadata, sponsorship }: Record<string, any>): Customer => ({
+  email: data?.object?.customer_email ?? order?.email ?? sponsorship?.sponsor?.email ?? metadata?.email ?? data?.email,
+  fact: data?.object?.id ?? order?.id ?? sponsorship?.node_id ?? links?.payment ?? data?.id,
+})
 
 const receipt = (source: string, type: string) => ({
   name: `${source} receipt`,
