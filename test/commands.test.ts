@@ -12,9 +12,9 @@ afterAll(() => sandbox.close())
 const environment = { ...quick, DATABASE_URL: databaseUrl, INBOXILI_BASE_URL: sandbox.url }
 const vectors = fileURLToPath(new URL('./vectors/stripe.json', import.meta.url))
 
-test('trigger posts a signed sample, and the reading commands show what became of it', async () => {
-  const [serve] = await Promise.all([start('serve', environment), start('worker', environment)])
+const [serve] = await Promise.all([start('serve', environment), start('worker', environment)])
 
+test('trigger posts a signed sample, and the reading commands show what became of it', async () => {
   const triggered = await run(
     ['trigger', 'stripe', 'invoice.paid', '--url', serve.url, '--id', 'evt_cli', '--email', 'cli@example.com', '--count', '3'],
     environment,
@@ -42,8 +42,6 @@ test('trigger posts a signed sample, and the reading commands show what became o
 })
 
 test('token create prints the token alone, which then opens the API; a database is needed', async () => {
-  const serve = await start('serve', environment)
-
   const made = await run(['token', 'create', '--role', 'reader', '--name', 'ci'], { DATABASE_URL: databaseUrl })
   const without = await run(['token', 'create', '--role', 'reader', '--name', 'ci'], {}, { cwd: '/' })
   const answer = await fetch(`${serve.url}/v1/sends`, { headers: { authorization: `Bearer ${made.stdout.trim()}` } })

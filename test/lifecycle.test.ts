@@ -145,5 +145,11 @@ test('no file outside src/sends writes email_sends', () => {
 
   const writers = files.filter((file) => writes.test(readFileSync(join(root, file), 'utf8')))
 
-  expect(writers.sort()).toEqual(['sends/send-once.ts', 'sends/settle.ts', 'sends/sweeps.ts', 'sends/trigger.ts'])
+  expect(writers.sort()).toEqual([
+    'sends/record.ts',
+    'sends/send-once.ts',
+    'sends/settle.ts',
+    'sends/sweeps.ts',
+    'sends/trigger.ts',
+  ])
 })

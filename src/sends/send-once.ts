@@ -1,13 +1,13 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type pg from 'pg'
-import { type Db, inTransaction, isStorageAway, type Tx } from '../db.ts'
+import { type Db, inTransaction, isStorageAway } from '../db.ts'
 import type { Log } from '../log.ts'
-import { moves, type State } from './lifecycle.ts'
+import { moves } from './lifecycle.ts'
 import type { Message } from './message.ts'
 import type { CallOutcome } from './outcome.ts'
 import type { RateSlot } from './rate-slots.ts'
-import { joinReports, lockMessage } from './settle.ts'
+import { type Called, recordOutcome } from './record.ts'
 import type { EnqueueSends } from './trigger.ts'
 
 export interface SendDeps {
@@ -23,9 +23,7 @@ export interface SendDeps {
 }
 
 /** A claim: the attempt's ID is the token that guards everything done under it. */
-interface Claim {
-  key: string
-  attempt: string
+interface Claim extends Called {
   message: Message
   /** performance.now() of the claim. */
   at: number
@@ -33,10 +31,8 @@ interface Claim {
 
 const CLAIM_GOOD_FOR_MS = 20_000
 const SLOT_GOOD_FOR_MS = 1_000
-const CALLS_UNDER_RATE_LIMIT = 5
-const REPEAT_FOR_HOURS = 24
 const RECORD_TRIES = 3
-const LONGEST_WAIT_SECONDS = 300
+const LONGEST_HOLD_SECONDS = 300
 
 /**
  * Sends the email of this key, unless somebody else has, does, or it isn't due: at most one call can follow, because the
@@ -70,7 +66,7 @@ export async function sendOnce(deps: SendDeps, key: string): Promise<'done' | 'n
   )
   await record(deps, claim, outcome)
   if (outcome.kind === 'rate_limited' && outcome.retryAfterSeconds !== undefined) {
-    await deps.holdSlots(Math.min(outcome.retryAfterSeconds, LONGEST_WAIT_SECONDS)).catch(() => undefined)
+    await deps.holdSlots(Math.min(outcome.retryAfterSeconds, LONGEST_HOLD_SECONDS)).catch(() => undefined)
   }
   return 'done'
 }
@@ -142,104 +138,6 @@ async function record(deps: SendDeps, claim: Claim, outcome: CallOutcome): Promi
       await pause(Math.min(50 * 2 ** tries, 5_000))
     }
   }
-}
-
-/**
- * Writes what the call said, once. True when it moved the send; false when somebody decided meanwhile or it stands already,
- * and the answer is kept with its attempt only.
- */
-export async function recordOutcome(
-  tx: Tx,
-  enqueue: EnqueueSends,
-  claim: Pick<Claim, 'key' | 'attempt'>,
-  outcome: CallOutcome,
-): Promise<boolean> {
-  const messageId = 'messageId' in outcome ? (outcome.messageId ?? null) : null
-  if (messageId !== null) await lockMessage(tx, messageId)
-
-  // The send is locked before its attempt, in the order of the sweeps. The sweep's "unknown" gives way to the answer.
-  // One message id belongs to one attempt: an API that hands it out twice must not make us lose the answer.
-  const { rowCount: isFirst } = await tx.query({
-    name: 'record-attempt',
-    text: `with send as (select dedupe_key from email_sends where dedupe_key = $1 for no key update)
-      update send_attempts set outcome = $3, ended_at = now(), http_status = $4, error = $5,
-        message_id = case when not exists (select from send_attempts other where other.message_id = $6) then $6 end
-      from send
-      where send_attempts.dedupe_key = send.dedupe_key and id = $2 and message_id is null
-        and (outcome = 'in_flight' or (outcome = 'unknown' and ($3 <> 'unknown' or $6::text is not null)))`,
-    values: [claim.key, claim.attempt, attemptOutcomes[outcome.kind], httpStatusOf(outcome), errorOf(outcome), messageId],
-  })
-  if (isFirst !== 1) return false
-
-  const move = await moveSend(tx, claim, outcome)
-  if (move?.send_after) await enqueue(tx, [{ key: claim.key, startAfter: move.send_after }])
-  if (messageId !== null) await joinReports(tx, messageId)
-  return move !== undefined
-}
-
-const attemptOutcomes = {
-  accepted: 'accepted',
-  refused: 'refused',
-  rate_limited: 'refused',
-  not_sent: 'refused',
-  unknown: 'unknown',
-} as const satisfies Record<CallOutcome['kind'], string>
-
-/** Moves the send on; undefined when somebody decided meanwhile. A floor under Retry-After: "0" five times is no answer to a limit. */
-async function moveSend(
-  tx: Tx,
-  claim: Pick<Claim, 'key' | 'attempt'>,
-  outcome: CallOutcome,
-): Promise<{ send_after: Date | null } | undefined> {
-  for (const to of targets[outcome.kind]) {
-    const { rows } = await tx.query<{ send_after: Date | null }>({
-      name: 'record-send',
-      text: `update email_sends set state = $3, version = version + 1, last_error = $4,
-          message_id = coalesce(message_id, (select message_id from send_attempts where id = $2)),
-          completed_at = case when $3 = 'sent' then now() else completed_at end,
-          rate_limited_calls = rate_limited_calls + ($5::text = 'rate_limited')::int,
-          unreached_calls = unreached_calls + ($5::text = 'not_sent')::int,
-          send_after = date_trunc('milliseconds', now() + (1 + 0.2 * random()) * interval '1 s' * case
-            when $3 = 'queued' then least(greatest($6::float8, case when $6::float8 is null then 5 else 1 end * 2 ^ rate_limited_calls), $7)
-            when $5 = 'not_sent' and not exists (
-                select from send_attempts earlier where earlier.dedupe_key = $1
-                  and earlier.claimed_at between queued_at and now() - $8::float8 * interval '1 h')
-              then least(5 * 2 ^ least(unreached_calls, 10), 900)
-          end)
-        where dedupe_key = $1 and claim_token = $2 and state = any ($9) and ($3 <> 'queued' or rate_limited_calls + 1 < $10)
-        returning send_after`,
-      values: [
-        claim.key,
-        claim.attempt,
-        to,
-        errorOf(outcome),
-        outcome.kind,
-        'retryAfterSeconds' in outcome ? (outcome.retryAfterSeconds ?? null) : null,
-        LONGEST_WAIT_SECONDS,
-        REPEAT_FOR_HOURS,
-        moves.answer[to],
-        CALLS_UNDER_RATE_LIMIT,
-      ],
-    })
-    if (rows[0]) return rows[0]
-  }
-  return undefined
-}
-
-/** Where an answer takes its send, best first: a 429 queues again unless it was the last that we bear, or the row left `sending`. */
-const targets = {
-  accepted: ['sent'],
-  refused: ['rejected'],
-  rate_limited: ['queued', 'rejected'],
-  not_sent: ['rejected'],
-  unknown: ['needs_review'],
-} as const satisfies Record<CallOutcome['kind'], readonly State[]>
-
-const errorOf = (outcome: CallOutcome): string | null => ('error' in outcome ? outcome.error : null)
-
-function httpStatusOf(outcome: CallOutcome): number | null {
-  if (outcome.kind === 'rate_limited') return 429
-  return 'httpStatus' in outcome ? (outcome.httpStatus ?? null) : null
 }
 
 /** Waits; an abort ends the wait early. */
