@@ -35,8 +35,8 @@ export function createLog(level: string, name: string): Log {
 }
 
 /**
- * Writes each line at once, so that none is lost at the end. Not the library's own destination: when the reader has gone, that one
- * tries to write its last line for ever, and the process never ends.
+ * Writes each line at once, so that none is lost in a crash. Not the library's own destination: that one writes later, and when the
+ * reader has gone it tries to write its last line for ever, so that the process never ends.
  */
 const stdout = {
   write(line: string): void {

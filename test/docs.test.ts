@@ -247,3 +247,13 @@ test('every oncehook command that the documents name exists', async () => {
   expect(named.filter(({ exists }) => !exists).map(({ text }) => text)).toEqual([])
   expect(named.length).toBeGreaterThan(10)
 })
+
+test('every promise names tests that exist', () => {
+  const text = documents.get('docs/promises.md') ?? ''
+  const held = [...text.matchAll(/\[[\w-]+\]\(\.\.\/(test\/[\w-]+\.test\.ts)\) ([CI]-?\d+)/g)]
+  const missing = held.filter(([, file = '', id = '']) => !new RegExp(`['\`]([CI]-?\\d+ )*${id}\\b`).test(read(file)))
+
+  expect(missing.map(([whole]) => whole)).toEqual([])
+  expect(held.length).toBeGreaterThan(25)
+  expect(text.split('\n').filter((line) => /^\| [A-Z]/.test(line) && !/\.test\.ts\) [CI]/.test(line) && !line.includes('Held by'))).toEqual([])
+})

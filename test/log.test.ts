@@ -1,3 +1,5 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { expect, test } from 'vitest'
 import { describeError, maskAddresses } from '../src/log.ts'
 
@@ -37,4 +39,23 @@ test('masking takes linear time', () => {
   for (const text of ['a@'.repeat(50_000), '@'.repeat(100_000), 'a'.repeat(100_000)]) maskAddresses(text)
 
   expect(performance.now() - started).toBeLessThan(100)
+})
+
+test('a process whose log nobody reads any more still ends', async () => {
+  const program = `const { createLog } = await import(${JSON.stringify(new URL('../src/log.ts', import.meta.url).href)})
+    const log = createLog('info', 'test')
+    log.info('unread')
+    process.once('message', () => {
+      log.info('after the reader has gone')
+      log.info('the last line')
+      process.exit(7)
+    })
+    process.send('ready')`
+  const child = spawn(process.execPath, ['--input-type=module', '-e', program], { stdio: ['ignore', 'pipe', 'inherit', 'ipc'] })
+  await once(child, 'message')
+
+  child.stdout?.destroy()
+  child.send('go on')
+
+  expect(await once(child, 'exit')).toEqual([7, null])
 })

@@ -61,18 +61,36 @@ const end = async (running: Running) => {
   return (await running.exited).code
 }
 
-test('C-59 four workers make one call each for a hundred waiting sends', async () => {
+test('C-59 four workers make one call each for a hundred waiting sends, and one when all their senders race for it', async () => {
   const emails = numbered('c59', 100)
   sandbox.arm({ kind: 'hold', ms: 500 }, { times: 'always' })
   await queueSends(emails)
 
   const workers = await Promise.all([1, 2, 3, 4].map(() => start('worker', environment)))
   await until(async () => (await states('c59')).sent === 100, 'all are sent')
+  // The queue may hand out a job twice. Here all the senders get one of the same send, and race for it from the same line.
+  const line = await pool.connect()
+  await line.query('begin; select from rate_slots for update')
+  await queueSends(['race-1@example.com'])
+  const key = 'test:race-1@example.com'
+  await inTransaction(pool, (tx) => jobs.enqueueSends(tx, Array(31).fill({ key })))
+  await until(async () => {
+    const { rows } = await pool.query(`select from pg_stat_activity where datname = current_database()
+      and wait_event_type = 'Lock' and query like '%rate_slots%'`)
+    return rows.length === 32
+  }, 'all the senders are at the line')
+  await line.query('rollback')
+  line.release()
+  await until(async () => {
+    const { rows } = await pool.query(`select from pgboss.job where data ->> 'key' = $1 and state < 'completed'`, [key])
+    return rows.length === 0
+  }, 'the race is over')
   sandbox.disarm()
   const ends = await Promise.all(workers.map(end))
 
   expect(callsTo('c59').length).toBe(100)
   expect(new Set(callsTo('c59').map(({ to }) => to)).size).toBe(100)
+  expect(callsTo('race').length).toBe(1)
   expect(ends).toEqual([0, 0, 0, 0])
 })
 
@@ -95,9 +113,11 @@ test('C-60 what a killed worker held is taken over within 30 s: the event is pro
   first.kill('SIGKILL')
   const killedAt = performance.now()
   await first.exited
-  // With a threshold that it has not reached, its claim is left alone.
+  // With a threshold that it has not reached, its claim is left alone: by a sweep that does find a send without a job.
+  await queueSends(['orphan-c60@example.com'])
+  await pool.query(`delete from pgboss.job where data ->> 'key' = 'test:orphan-c60@example.com'`)
   const patient = await start('worker', environment)
-  await until(() => patient.log().some(({ msg }) => msg === 'working'), 'a worker with the usual threshold is up')
+  await until(async () => (await states('orphan')).sent === 1, 'a sweep has been')
   const early = await states('c60')
   const second = await start('worker', { ...environment, ONCEHOOK_STALE_AFTER_MS: '1000' })
   await until(async () => (await states('c60')).needs_review === 1, 'the open call is in front of a person', 5_000)
@@ -115,7 +135,7 @@ test('C-60 what a killed worker held is taken over within 30 s: the event is pro
   expect(takenOverAfter).toBeLessThan(30_000)
   expect(callsTo('c60').length).toBe(1)
   const { rows: sends } = await pool.query(
-    `select recipient, state, last_error from email_sends where recipient like '%c60%' order by recipient`,
+    `select recipient, state, last_error from email_sends where recipient ~ 'c60-held|slow-c60' order by recipient`,
   )
   expect(sends).toEqual([
     { recipient: 'c60-held@example.com', state: 'needs_review', last_error: 'worker stopped during send' },
