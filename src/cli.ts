@@ -1,8 +1,9 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { Command, InvalidArgumentError } from 'commander'
 import type pg from 'pg'
-import { ConfigError, loadConfig, loadEnvFile, readSettings, type Settings } from './config.ts'
+import { loadConfig } from './config.ts'
 import { openPool } from './db.ts'
+import { ConfigError, loadEnvFile, readSettings, type Settings } from './settings.ts'
 
 /** What a command says and how it ends; printed in one place. */
 export interface CommandResult {

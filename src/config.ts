@@ -1,29 +1,13 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { parseEnv } from 'node:util'
 import { z } from 'zod'
 import type { Provider } from './providers/provider.ts'
 import { createProvider, providers } from './providers/registry.ts'
 import { isUsableSecret } from './providers/signature.ts'
+import { ConfigError, issuesOf, readVariable, type Settings } from './settings.ts'
 
 export { KeyError, key, period } from './sends/key.ts'
-
-/** The configuration can't be used; `problems` says all that is wrong, one line each. */
-export class ConfigError extends Error {
-  override name = 'ConfigError'
-  readonly problems: readonly string[]
-  /** Environment variables that the config file reads and that are not set. */
-  readonly unset: readonly string[]
-
-  constructor(problems: readonly string[], unset: readonly string[] = []) {
-    super(`The configuration can't be used:\n${problems.map((problem) => `  - ${problem}`).join('\n')}`)
-    this.problems = problems
-    this.unset = unset
-  }
-}
-
-// --- The user's file -------------------------------------------------------------------------------------------------
 
 /** What a rule is told about its event beside the payload. */
 export interface EventMeta {
@@ -50,7 +34,8 @@ export interface FollowUpEmail {
   template_data?: Record<string, unknown> | undefined
 }
 
-type Emails = FollowUpEmail | readonly FollowUpEmail[] | null | undefined
+/** Nothing, in whichever form `condition && {…}` leaves it, means no email. */
+type Emails = FollowUpEmail | readonly FollowUpEmail[] | null | undefined | false | '' | 0
 
 /** Which event causes which email. */
 export interface Rule {
@@ -101,8 +86,6 @@ export const env = {
     return value
   },
 }
-
-// --- What the service works with -------------------------------------------------------------------------------------
 
 /** A source as the service uses it: checked, with its provider built. */
 export interface Source {
@@ -197,6 +180,8 @@ export function readConfig(input: unknown): Config {
     const name = rule.name ?? `rule ${index + 1} "${[rule.type].flat().join(', ')}"`
     if (!Object.hasOwn(parsed.data.sources, rule.source))
       problems.push(`followUps ${index + 1}: there is no source "${rule.source}"`)
+    if (sources.get(rule.source)?.settles)
+      problems.push(`followUps ${index + 1}: the events of source "${rule.source}" settle sends; they cause none`)
     return { name, source: rule.source, types: new Set([rule.type].flat()), email: rule.email }
   })
   for (const [name, same] of Map.groupBy(rules, (rule) => rule.name)) {
@@ -225,81 +210,6 @@ export async function loadConfig(path: string): Promise<Config> {
   return readConfig(module.default)
 }
 
-// --- Settings from the environment -----------------------------------------------------------------------------------
-
-const whole = (fallback: number, min: number, max: number) => z.coerce.number().int().min(min).max(max).default(fallback)
-const url = z.url({ protocol: /^https?$/ })
-
-const settingsSchema = z.object({
-  NODE_ENV: z.string().default('development'),
-  PORT: whole(3000, 0, 65_535),
-  HOST: z.string().default('127.0.0.1'),
-  DATABASE_URL: z
-    .string()
-    .regex(/^postgres(ql)?:\/\//, 'must start with postgres://')
-    .optional(),
-  ONCEHOOK_CONFIG: z.string().default('oncehook.config.ts'),
-  PUBLIC_URL: url.optional(),
-  TRUST_PROXY: z.string().optional(),
-  INBOXILI_API_KEY: z
-    .string()
-    .regex(/^[\x21-\x7e]+$/, 'must be visible ASCII characters')
-    .optional(),
-  INBOXILI_BASE_URL: url.optional(),
-  LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
-  SHUTDOWN_GRACE_MS: whole(20_000, 100, 600_000),
-  ONCEHOOK_CALL_TIMEOUT_MS: whole(15_000, 50, 120_000),
-  ONCEHOOK_STALE_AFTER_MS: whole(300_000, 100, 86_400_000),
-  ONCEHOOK_SWEEP_EVERY_MS: whole(30_000, 50, 3_600_000),
-  ONCEHOOK_SENDS_PER_MINUTE: whole(110, 1, 1_000_000),
-  ONCEHOOK_RETRY_DELAY_MS: whole(5_000, 1_000, 3_600_000),
-  ONCEHOOK_KEEP_BODIES_DAYS: whole(90, 1, 36_500),
-})
-
-export type Settings = ReturnType<typeof readSettings>
-
-const secretVariables = ['DATABASE_URL', 'INBOXILI_API_KEY']
-
-/** The settings of this process. Blank counts as not set. Throws ConfigError with all problems at once. */
-export function readSettings(environment: NodeJS.ProcessEnv = process.env) {
-  const given: Record<string, string> = {}
-  const problems: string[] = []
-  for (const name of Object.keys(settingsSchema.shape)) {
-    const { value = '', problem } = secretVariables.includes(name)
-      ? readVariable(environment, name)
-      : { value: environment[name], problem: undefined }
-    if (problem !== undefined) problems.push(problem)
-    if (value.trim() !== '') given[name] = value.trim()
-  }
-  const parsed = settingsSchema.safeParse(given)
-  if (!parsed.success) problems.push(...issuesOf(parsed.error))
-  else if (parsed.data.SHUTDOWN_GRACE_MS <= parsed.data.ONCEHOOK_CALL_TIMEOUT_MS)
-    problems.push(
-      'SHUTDOWN_GRACE_MS must be longer than ONCEHOOK_CALL_TIMEOUT_MS: a stop would cut off calls that then are unknown',
-    )
-  if (!parsed.success || problems.length > 0) throw new ConfigError(problems)
-  const { data } = parsed
-  return {
-    production: data.NODE_ENV === 'production',
-    port: data.PORT,
-    host: data.HOST,
-    databaseUrl: data.DATABASE_URL,
-    configPath: data.ONCEHOOK_CONFIG,
-    publicUrl: data.PUBLIC_URL,
-    trustProxy: data.TRUST_PROXY,
-    inboxiliApiKey: data.INBOXILI_API_KEY,
-    inboxiliBaseUrl: data.INBOXILI_BASE_URL,
-    logLevel: data.LOG_LEVEL,
-    shutdownGraceMs: data.SHUTDOWN_GRACE_MS,
-    callTimeoutMs: data.ONCEHOOK_CALL_TIMEOUT_MS,
-    staleAfterMs: data.ONCEHOOK_STALE_AFTER_MS,
-    sweepEveryMs: data.ONCEHOOK_SWEEP_EVERY_MS,
-    sendsPerMinute: data.ONCEHOOK_SENDS_PER_MINUTE,
-    retryDelayMs: data.ONCEHOOK_RETRY_DELAY_MS,
-    keepBodiesDays: data.ONCEHOOK_KEEP_BODIES_DAYS,
-  }
-}
-
 /** Secrets that stand in every tutorial: whoever guesses one can forge events. */
 const wellKnown = /^(whsec_)?(test|secret|password|changeme|change[_-]me|example|default|webhook|your[_-].*|xxx+)$/i
 
@@ -314,46 +224,4 @@ export function productionProblems(settings: Settings, config: Config): string[]
     }
   }
   return problems
-}
-
-const fromEnvFile = new Set<string>()
-
-/** Reads `.env` beside the process, now or again: what the environment itself says stands over it. */
-export function loadEnvFile(path = '.env'): void {
-  const values = existsSync(path) ? parseEnv(readFileSync(path, 'utf8')) : {}
-  // What has gone from the file is gone: a secret that was removed must not go on verifying.
-  for (const name of fromEnvFile) delete process.env[name]
-  fromEnvFile.clear()
-  for (const [name, value] of Object.entries(values)) {
-    if (value === undefined || process.env[name] !== undefined) continue
-    process.env[name] = value
-    fromEnvFile.add(name)
-  }
-}
-
-/** The environment as it was given, for a child that reads `.env` itself, now and on SIGHUP. */
-export function environmentWithoutEnvFile(): NodeJS.ProcessEnv {
-  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !fromEnvFile.has(name)))
-}
-
-/** A variable, else what the file named by `NAME_FILE` holds; a blank one counts as not set. */
-function readVariable(
-  environment: NodeJS.ProcessEnv,
-  name: string,
-): { value?: string | undefined; problem?: string | undefined } {
-  const value = environment[name]
-  const path = environment[`${name}_FILE`]
-  if (value?.trim() || !path) return { value }
-  try {
-    return { value: readFileSync(path, 'utf8').trim() }
-  } catch (error) {
-    return { problem: `${name}_FILE can't be read: ${path} (${(error as NodeJS.ErrnoException).code})` }
-  }
-}
-
-function issuesOf(error: z.ZodError): string[] {
-  return error.issues.map((issue) => {
-    const [cause = issue] = issue.code === 'invalid_key' ? issue.issues : []
-    return `${issue.path.join('.') || 'configuration'}: ${cause.message}`
-  })
 }

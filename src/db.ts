@@ -54,7 +54,8 @@ export async function inTransaction<Result>(pool: pg.Pool, work: (tx: Tx) => Pro
   client.on('error', ignore)
   let broken = true
   try {
-    await client.query('begin')
+    // Whatever the server's default is: a lock taken by one statement must let the next one see what it waited for.
+    await client.query('begin isolation level read committed')
     const result = await work(client as unknown as Tx)
     // PostgreSQL answers the commit of a transaction that a statement has broken with a rollback, not with an error.
     const { command } = await client.query('commit')

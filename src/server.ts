@@ -1,32 +1,28 @@
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import type pg from 'pg'
 import { Inboxili } from '#inboxili'
 import { createApp } from './app.ts'
-import { ConfigError, loadConfig, loadEnvFile, productionProblems, readSettings, type Settings } from './config.ts'
-import { isStorageAway, openPool } from './db.ts'
+import { openPool } from './db.ts'
 import { createRecorder } from './events/record.ts'
 import { replayEvent } from './events/replay.ts'
 import { emptyOldBodies, sweepEvents } from './events/sweeps.ts'
 import { findEventsWithoutJob, findSendsWithoutJob, openJobs, startWorkers } from './follow-ups/queue.ts'
 import { isWanted, processEvent } from './follow-ups/rules.ts'
 import { createLog, type Log } from './log.ts'
-import { isMigrated } from './migrate.ts'
 import { createMetrics } from './ops/metrics.ts'
 import type { Message } from './sends/message.ts'
 import { outcomeOf } from './sends/outcome.ts'
 import { holdRateSlots, takeRateSlot } from './sends/rate-slots.ts'
 import { type SendDeps, sendOnce } from './sends/send-once.ts'
 import { sweepSends } from './sends/sweeps.ts'
+import { ConfigError, type Settings } from './settings.ts'
+import { openConfig, requireDatabase, storageProblem, untilStorageIsReady } from './start-up.ts'
 
 export interface Running {
   log: Log
   /** Ends what runs within the grace time, and everything that was opened. */
   stop(): Promise<void>
 }
-
-/** Settings with what neither process can do without. */
-type Checked = Settings & { databaseUrl: string }
 
 /** Answers HTTP: webhooks and the API. Acknowledging needs the database only, no worker and no email API. */
 export async function startServe(settings: Settings): Promise<Running & { url: string }> {
@@ -41,7 +37,7 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
     const metrics = createMetrics()
     const recorder = createRecorder(ingest, jobs)
     const wanted = (source: Parameters<typeof isWanted>[1], type: string | null) => isWanted(config.current(), source, type)
-    let isStopping = false
+    const stopping = new AbortController()
 
     const replayDeps = { pool: ops, recorder, config: config.current, isWanted: wanted, enqueueEvents: jobs.enqueueEvents }
     const app = createApp({
@@ -53,8 +49,10 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
         log,
         replay: (id, actor, via) => replayEvent(replayDeps, id, actor, via),
         enqueueSends: jobs.enqueueSends,
+        // Whoever waits for a send gets an answer before the connection ends.
+        stopping: stopping.signal,
       },
-      notReady: async () => (isStopping ? 'stopping' : storageProblem(ops)),
+      notReady: async () => (stopping.signal.aborted ? 'stopping' : storageProblem(ops)),
       metrics: async () => ({ text: await metrics.text(ops), contentType: metrics.contentType }),
     })
     // The listener of Node answers a head after 5 s and a request after 15 s with 408; looked at each second.
@@ -79,7 +77,7 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
       log,
       url,
       async stop() {
-        isStopping = true
+        stopping.abort()
         await closeServer(server, () => running === 0, settings.shutdownGraceMs * 0.8)
         await Promise.all([ingest.end(), ops.end()])
         config.close()
@@ -100,6 +98,11 @@ export async function startWork(settings: Settings): Promise<Running> {
   const checked = requireDatabase(settings)
   const firstKey = settings.inboxiliApiKey
   if (!firstKey) throw new ConfigError(['INBOXILI_API_KEY is not set, so nothing could be sent'])
+  if (settings.shutdownGraceMs <= settings.callTimeoutMs) {
+    log.warn(
+      'SHUTDOWN_GRACE_MS is not longer than ONCEHOOK_CALL_TIMEOUT_MS: a stop may cut off calls, whose outcome then is unknown',
+    )
+  }
   const apiKey = () => config.apiKey() ?? firstKey
   const pool = openPool({
     url: checked.databaseUrl,
@@ -172,74 +175,6 @@ export async function startWork(settings: Settings): Promise<Running> {
     await pool.end()
     throw error
   }
-}
-
-function requireDatabase(settings: Settings): Checked {
-  const { databaseUrl } = settings
-  if (!databaseUrl) throw new ConfigError(['DATABASE_URL is not set (npm start brings its own database)'])
-  return { ...settings, databaseUrl }
-}
-
-/** The configuration, read again on SIGHUP; one that can't be used leaves the one before in force. */
-async function openConfig(settings: Settings, log: Log) {
-  const load = async (from: Settings) => {
-    const config = await loadConfig(from.configPath)
-    const problems = from.production ? productionProblems(from, config) : []
-    if (problems.length > 0) throw new ConfigError(problems)
-    return { config, apiKey: from.inboxiliApiKey }
-  }
-  let current = await load(settings)
-  let reloaded = Promise.resolve()
-  const reload = () => {
-    // One after the other, so that of two the last one decides.
-    reloaded = reloaded
-      .then(async () => {
-        loadEnvFile()
-        current = await load(readSettings())
-        log.info({ sources: [...current.config.sources.keys()] }, 'configuration read again')
-      })
-      .catch((error: unknown) => log.error({ error }, 'the new configuration is not used'))
-  }
-  process.on('SIGHUP', reload)
-  return {
-    current: () => current.config,
-    apiKey: () => current.apiKey,
-    /** Last of all: without this listener SIGHUP ends the process. */
-    close: () => void process.off('SIGHUP', reload),
-  }
-}
-
-/** Waits for a database that is still starting, then refuses one that can't keep what is acknowledged. */
-async function untilStorageIsReady(pool: pg.Pool, settings: Settings, log: Log): Promise<void> {
-  for (let waited = 0; ; waited += 1) {
-    try {
-      if (!(await isMigrated(pool))) throw new ConfigError(['the database lacks migrations: run oncehook migrate'])
-      const problems = await unsafeSettings(pool)
-      if (problems.length > 0 && settings.production) throw new ConfigError(problems)
-      return
-    } catch (error) {
-      if (!isStorageAway(error) || waited >= 60) throw error
-      if (waited % 10 === 0) log.warn({ error }, 'waiting for the database')
-      await new Promise((done) => setTimeout(done, 1_000))
-    }
-  }
-}
-
-/** Why this database could lose what was acknowledged (I22); empty when it can't. */
-async function unsafeSettings(pool: pg.Pool): Promise<string[]> {
-  const { rows } = await pool.query<{ problem: string }>(
-    `select name || ' is ' || setting || ' in the database, so acknowledged events could be lost' as problem from pg_settings
-     where name in ('fsync', 'full_page_writes', 'synchronous_commit') and setting = 'off'
-     union all select 'the database is a read-only replica' where pg_is_in_recovery()`,
-  )
-  return rows.map((row) => row.problem)
-}
-
-async function storageProblem(pool: pg.Pool): Promise<string | undefined> {
-  return isMigrated(pool).then(
-    (done) => (done ? undefined : 'the database lacks migrations'),
-    () => 'the database does not answer',
-  )
 }
 
 function listen(server: Server, port: number, host: string): Promise<void> {

@@ -30,17 +30,31 @@ const allowed: Record<string, readonly string[]> = {
   'log.ts': [],
   'problem.ts': [],
   'migrate.ts': ['db.ts'],
-  'config.ts': ['providers', 'sends'],
+  'settings.ts': [],
+  'config.ts': ['providers', 'sends', 'settings.ts'],
+  'start-up.ts': [...base, 'config.ts', 'migrate.ts', 'settings.ts'],
   sends: [...base, 'inboxili'],
   events: [...base, 'sends', 'providers', 'config.ts', 'problem.ts'],
   'follow-ups': [...base, 'sends', 'providers', 'config.ts'],
   // Of the events only the type of what a replay answers.
   ops: [...base, 'sends', 'problem.ts', 'events'],
   sandbox: ['providers'],
-  'app.ts': [...base, 'events', 'follow-ups', 'ops', 'problem.ts', 'config.ts'],
-  'server.ts': [...base, 'app.ts', 'events', 'follow-ups', 'ops', 'sends', 'inboxili', 'config.ts', 'migrate.ts'],
-  'cli.ts': [...base, 'cli', 'config.ts'],
-  cli: [...base, 'config.ts', 'server.ts', 'migrate.ts', 'follow-ups', 'ops', 'providers', 'sandbox', 'cli.ts', 'events'],
+  'app.ts': [...base, 'events', 'ops', 'problem.ts'],
+  'server.ts': [...base, 'app.ts', 'events', 'follow-ups', 'ops', 'sends', 'inboxili', 'settings.ts', 'start-up.ts'],
+  'cli.ts': [...base, 'cli', 'config.ts', 'settings.ts'],
+  cli: [
+    ...base,
+    'config.ts',
+    'settings.ts',
+    'server.ts',
+    'migrate.ts',
+    'follow-ups',
+    'ops',
+    'providers',
+    'sandbox',
+    'cli.ts',
+    'events',
+  ],
 }
 
 test('imports point one way, from the command line down to the database', () => {
@@ -59,11 +73,14 @@ test('Express stays at the HTTP edge, the job library in one file, and the envir
 
   expect(using(/from 'express(-rate-limit)?'/)).toEqual(['app.ts', 'events/routes.ts', 'ops/routes.ts', 'problem.ts'])
   expect(using(/from 'pg-boss'/)).toEqual(['follow-ups/queue.ts'])
+  expect(using(/process\.env/).filter((file) => !file.startsWith('cli'))).toEqual(['config.ts', 'settings.ts'])
   expect(using(/timingSafeEqual/).filter((file) => file.startsWith('providers/'))).toEqual(['providers/signature.ts'])
 })
 
 test('no file but the sends moves a send', () => {
-  const writers = files.filter((file) => /update email_sends|insert into email_sends/.test(readFileSync(join(root, file), 'utf8')))
+  const writers = files.filter((file) =>
+    /update email_sends|insert into email_sends/.test(readFileSync(join(root, file), 'utf8')),
+  )
 
   expect(writers.every((file) => file.startsWith('sends/'))).toBe(true)
   expect(writers.length).toBeGreaterThan(0)

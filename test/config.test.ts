@@ -2,16 +2,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, expect, test, vi } from 'vitest'
-import {
-  ConfigError,
-  env,
-  environmentWithoutEnvFile,
-  loadConfig,
-  loadEnvFile,
-  productionProblems,
-  readConfig,
-  readSettings,
-} from '../src/config.ts'
+import { env, loadConfig, productionProblems, readConfig } from '../src/config.ts'
+import { ConfigError, environmentWithoutEnvFile, loadEnvFile, readSettings } from '../src/settings.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'oncehook-config-test-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -174,7 +166,7 @@ test.each([
   ['ONCEHOOK_SENDS_PER_MINUTE', '0'],
   ['ONCEHOOK_STALE_AFTER_MS', 'NaN'],
   ['ONCEHOOK_KEEP_BODIES_DAYS', 'Infinity'],
-  ['SHUTDOWN_GRACE_MS', '15000'],
+  ['SHUTDOWN_GRACE_MS', '99'],
 ])('the setting %s is refused when it is %j, without showing a secret', (name, value) => {
   const problems = problemsOf(() => readSettings({ [name]: value, ONCEHOOK_SWEEP_EVERY_MS: '' }))
 

@@ -3,11 +3,12 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { afterEach, expect, test, vi } from 'vitest'
-import { defineConfig, env, key, period, readConfig, readSettings } from '../src/config.ts'
+import { defineConfig, env, key, period, readConfig } from '../src/config.ts'
 import { createMetrics } from '../src/ops/metrics.ts'
 import { eventLabels, sendLabels } from '../src/ops/words.ts'
 import type { Provider } from '../src/providers/provider.ts'
 import { createProvider, providers } from '../src/providers/registry.ts'
+import { readSettings } from '../src/settings.ts'
 
 const read = (path: string) => readFileSync(path, 'utf8')
 const documents = new Map(
@@ -255,5 +256,7 @@ test('every promise names tests that exist', () => {
 
   expect(missing.map(([whole]) => whole)).toEqual([])
   expect(held.length).toBeGreaterThan(25)
-  expect(text.split('\n').filter((line) => /^\| [A-Z]/.test(line) && !/\.test\.ts\) [CI]/.test(line) && !line.includes('Held by'))).toEqual([])
+  expect(
+    text.split('\n').filter((line) => /^\| [A-Z]/.test(line) && !/\.test\.ts\) [CI]/.test(line) && !line.includes('Held by')),
+  ).toEqual([])
 })

@@ -269,6 +269,8 @@ describe('several', () => {
     ['null', () => null, 0],
     ['an empty list', () => [], 0],
     ['a promise of nothing', async () => undefined, 0],
+    ['an unmet condition', () => false as const, 0],
+    ['an empty address for a condition', () => '' as const, 0],
     ['a promise of an email', async () => email(), 1],
     ['a list of two', () => [email(), email({ key: `${invoice}:second` })], 2],
     ['a promise of a list with one key twice', async () => [email(), email()], 1],
@@ -448,7 +450,7 @@ describe('what goes wrong', () => {
     expect(callsTo(service, to)).toBe(1)
   })
 
-  test.each([['a text'], [42], [false]])('a rule that returns %j fails the event with a clear error', async (returned) => {
+  test.each([['a text'], [42], [true]])('a rule that returns %j fails the event with a clear error', async (returned) => {
     setRules(rule('receipt', () => returned as unknown as undefined))
     const id = await post()
 

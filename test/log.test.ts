@@ -56,6 +56,8 @@ test('a process whose log nobody reads any more still ends', async () => {
 
   child.stdout?.destroy()
   child.send('go on')
+  const waited = setTimeout(() => child.kill('SIGKILL'), 10_000)
 
   expect(await once(child, 'exit')).toEqual([7, null])
+  clearTimeout(waited)
 })

@@ -145,7 +145,7 @@ describe('paths and methods', () => {
     ] as const
     for (const [method, path, allow] of calls) {
       const { status, headers, body } = await supertest(app)[method](path).set('authorization', `Bearer ${tokens.operator}`)
-      expect({ status, allow: headers['allow'], code: body.code }).toEqual({ status: 405, allow, code: 'method_not_allowed' })
+      expect({ status, allow: headers.allow, code: body.code }).toEqual({ status: 405, allow, code: 'method_not_allowed' })
     }
   })
 

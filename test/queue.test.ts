@@ -54,7 +54,9 @@ test('only what waits without an unfinished job is found by the sweeps', async (
     await jobs.enqueueEvents(tx, [withJob, finished])
     await jobs.enqueueSends(tx, [{ key: 'with' }, { key: 'finished' }])
   })
-  await pool.query(`update pgboss.job set state = 'completed' where data ->> 'key' = 'finished' or data ->> 'event' = $1`, [finished])
+  await pool.query(`update pgboss.job set state = 'completed' where data ->> 'key' = 'finished' or data ->> 'event' = $1`, [
+    finished,
+  ])
 
   expect(await findEventsWithoutJob(pool)).toEqual([without, finished])
   expect((await findSendsWithoutJob(pool)).sort()).toEqual(['finished', 'without'])

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { ConfigError, env, readConfig } from '../src/config.ts'
+import { env, readConfig } from '../src/config.ts'
+import { ConfigError } from '../src/settings.ts'
 import { testDatabase } from './support/database.ts'
 import {
   BODY_H,
@@ -98,7 +99,7 @@ test('a doubled signature header is refused, whichever of the two is right', asy
 
 describe('C-13 a source without a usable secret', () => {
   afterEach(() => {
-    delete process.env['GENERIC_SECRETS']
+    delete process.env.GENERIC_SECRETS
   })
 
   test.each([
@@ -107,7 +108,7 @@ describe('C-13 a source without a usable secret', () => {
     ['blank', '   '],
     ['blanks and commas', ' , ,'],
   ])('does not start when its variable is %s', (_name, value) => {
-    if (value !== undefined) process.env['GENERIC_SECRETS'] = value
+    if (value !== undefined) process.env.GENERIC_SECRETS = value
 
     const read = () => readConfig({ sources: { generic: { ...sources.generic, secrets: env.list('GENERIC_SECRETS') } } })
 

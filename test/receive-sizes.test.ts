@@ -170,6 +170,6 @@ describe('C-06 a client that goes away or stalls', () => {
     if (then === 'stall') expect(received).toMatch(/^HTTP\/1\.1 (400|408) /)
     expect(await countRows(database)).toEqual(nothing)
     expect((await post('/webhooks/generic', BODY_H, { 'x-signature': BODY_H_MAC })).status).toBe(200)
-    expect(service.logged.filter((line) => line['level'] !== 'info')).toEqual([])
+    expect(service.logged.filter((line) => line.level !== 'info')).toEqual([])
   })
 })

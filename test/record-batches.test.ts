@@ -187,7 +187,7 @@ describe('two instances with the same events in opposite orders', () => {
     expect(new Set(rows.map((row) => row.event_id))).toEqual(new Set(ids))
     expect(rows.reduce((sum, row) => sum + row.redeliveries, 0)).toBe(40 * 8 - 27)
     expect((await countRows(database))?.conflicts).toBe(0)
-    expect([...service.logged, ...other.logged].filter((line) => line['result'] === 'not_recorded')).toEqual([])
+    expect([...service.logged, ...other.logged].filter((line) => line.result === 'not_recorded')).toEqual([])
   })
 
   test('take every one, though captured bodies under new IDs make them deadlock', async () => {

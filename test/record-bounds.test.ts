@@ -119,7 +119,7 @@ describe('C-51 a database that is away', () => {
 
     expect(answers.map(told)).toEqual(answers.map(() => refused))
     expect(unsigned.status).toBe(401)
-    expect(new Set(away.logged.map((line) => line['level']))).toEqual(new Set(['warn', 'info']))
+    expect(new Set(away.logged.map((line) => line.level))).toEqual(new Set(['warn', 'info']))
   })
 
   test('is a 503 when no connection comes free, and then takes the event again', async () => {

@@ -39,7 +39,7 @@ test('C-37 C-46 ten deliveries in sequence are ten 200, one row and nine redeliv
     'select redeliveries, benign_variants, last_redelivered_at > received_at as is_later from webhook_events',
   )
   expect(rows).toEqual([{ redeliveries: 9, benign_variants: 0, is_later: true }])
-  expect(new Set(service.logged.map((line) => line['level']))).toEqual(new Set(['info']))
+  expect(new Set(service.logged.map((line) => line.level))).toEqual(new Set(['info']))
 })
 
 test('C-34 fifty copies at once over two instances are one event, one send and one email', async () => {

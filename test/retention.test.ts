@@ -120,7 +120,7 @@ describe('C-38 a redelivery after retention', () => {
       ['EV2 duplicate', 'EV1 duplicate', 'EV3 accepted'],
     ])
     expect((await countRows(database))?.conflicts).toBe(0)
-    expect((await bodies())['EV3']?.[0]).toBe(true)
+    expect((await bodies()).EV3?.[0]).toBe(true)
   })
 
   test('of a delivery event with another body is a further event: a late hard bounce is never lost', async () => {

@@ -32,6 +32,14 @@ const environment = {
 }
 const jobs = await openJobs(databaseUrl)
 
+// A start costs a second of the machine, so a test leaves a worker that it no longer needs to the next.
+let spare: Running | undefined
+const oneWorker = async () => {
+  const worker = spare ?? (await start('worker', environment))
+  spare = undefined
+  return worker
+}
+
 const queueSends = (emails: readonly string[]) =>
   inTransaction(pool, async (tx) => {
     for (const to of emails) {
@@ -86,12 +94,13 @@ test('C-59 four workers make one call each for a hundred waiting sends, and one 
     return rows.length === 0
   }, 'the race is over')
   sandbox.disarm()
+  spare = workers.pop()
   const ends = await Promise.all(workers.map(end))
 
   expect(callsTo('c59').length).toBe(100)
   expect(new Set(callsTo('c59').map(({ to }) => to)).size).toBe(100)
   expect(callsTo('race').length).toBe(1)
-  expect(ends).toEqual([0, 0, 0, 0])
+  expect(ends).toEqual([0, 0, 0])
 })
 
 let serving: Promise<Running> | undefined
@@ -101,10 +110,7 @@ const serveProcess = () => {
 }
 
 test('C-60 what a killed worker held is taken over within 30 s: the event is processed, the open call is left to a person', async () => {
-  const [serve, first] = await Promise.all([
-    serveProcess(),
-    start('worker', { ...environment, ONCEHOOK_SWEEP_EVERY_MS: '3600000' }),
-  ])
+  const [serve, first] = await Promise.all([serveProcess(), oneWorker()])
   sandbox.arm({ kind: 'hold' }, { to: 'c60-held@example.com' })
   await queueSends(['c60-held@example.com'])
   await postPayment(serve.url, 'c60-event', { email: 'slow-c60@example.com' })
@@ -129,7 +135,8 @@ test('C-60 what a killed worker held is taken over within 30 s: the event is pro
   }, 'no job is left')
   const takenOverAfter = performance.now() - killedAt
   sandbox.releaseHeld()
-  await Promise.all([end(patient), end(second)])
+  await end(second)
+  spare = patient
 
   expect(early).toEqual({ sending: 1 })
   expect(takenOverAfter).toBeLessThan(30_000)
@@ -146,7 +153,7 @@ test('C-60 what a killed worker held is taken over within 30 s: the event is pro
 })
 
 test('C-61 SIGTERM drains acknowledgements and sends, past idle connections and SIGHUP, and the next process does the rest', async () => {
-  const [serve, worker] = await Promise.all([serveProcess(), start('worker', environment)])
+  const [serve, worker] = await Promise.all([serveProcess(), oneWorker()])
   const { port } = new URL(serve.url)
   const sockets = await Promise.all(
     Array.from({ length: 10 }, async (_, index) => {

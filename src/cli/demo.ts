@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { Writable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { readSettings } from '../config.ts'
 import { sampleRequest } from '../sandbox/samples.ts'
+import { readSettings } from '../settings.ts'
 import { type Launched, launch } from './launch.ts'
 
 const sampleConfig = fileURLToPath(new URL('../../oncehook.config.ts', import.meta.url))

@@ -4,13 +4,14 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type Config, ConfigError, environmentWithoutEnvFile, loadConfig, type Settings } from '../config.ts'
+import { type Config, loadConfig } from '../config.ts'
 import { openPool } from '../db.ts'
 import { installQueues } from '../follow-ups/queue.ts'
 import { migrate } from '../migrate.ts'
 import { ensureToken } from '../ops/tokens.ts'
 import { type SandboxDatabase, startDatabase } from '../sandbox/database.ts'
 import { type InboxiliSandbox, startInboxiliSandbox } from '../sandbox/inboxili.ts'
+import { ConfigError, environmentWithoutEnvFile, type Settings } from '../settings.ts'
 
 export interface Launched {
   url: string
@@ -70,7 +71,11 @@ export async function launch(settings: Settings, { directory, output, environmen
 
     const operatorToken = secrets.get('OPERATOR_TOKEN', 'och_')
     const pool = openPool({ url: databaseUrl, name: 'oncehook-start', max: 1 })
-    await ensureToken(pool, operatorToken, { name: 'start', role: 'operator' }).finally(() => pool.end())
+    try {
+      await ensureToken(pool, operatorToken, { name: 'start', role: 'operator' })
+    } finally {
+      await pool.end()
+    }
 
     // What the operator has set stays where it is, so that the parts can read it again on SIGHUP.
     const variables: Record<string, string> = {

@@ -1,8 +1,8 @@
 import closeWithGrace from 'close-with-grace'
-import { ConfigError, type Settings } from '../config.ts'
 import { installQueues } from '../follow-ups/queue.ts'
 import { migrate } from '../migrate.ts'
 import { type Running, startServe, startWork } from '../server.ts'
+import { ConfigError, type Settings } from '../settings.ts'
 
 /** `oncehook serve`: answers HTTP until SIGTERM, then ends what runs and exits 0. */
 export async function serveCommand(settings: Settings): Promise<void> {

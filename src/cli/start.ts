@@ -1,5 +1,5 @@
-import type { Settings } from '../config.ts'
 import { sampleRequest } from '../sandbox/samples.ts'
+import type { Settings } from '../settings.ts'
 import { type Launched, launch } from './launch.ts'
 
 /** A second signal counts only after this long: a terminal and npm both pass on one Ctrl-C. */

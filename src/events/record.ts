@@ -38,7 +38,7 @@ export function createRecorder(pool: pg.Pool, jobs: { eventJobsInsert: string; w
   const waiting: Waiting[] = []
   let waitingBytes = 0
   let batches = 0
-  let watch: NodeJS.Timeout | undefined
+  let _watch: NodeJS.Timeout | undefined
 
   const start = () => {
     while (waiting.length > 0 && (batches === 0 || (batches === 1 && waiting.length >= SECOND_BATCH_FROM))) {
@@ -74,7 +74,7 @@ export function createRecorder(pool: pg.Pool, jobs: { eventJobsInsert: string; w
       waitingBytes -= old?.delivery.body.length ?? 0
       old?.reject(new NotRecorded('waited too long for storage'))
     }
-    watch = waiting.length > 0 ? setTimeout(refuseOld, 100) : undefined
+    _watch = waiting.length > 0 ? setTimeout(refuseOld, 100) : undefined
   }
 
   return {
@@ -87,7 +87,7 @@ export function createRecorder(pool: pg.Pool, jobs: { eventJobsInsert: string; w
         waiting.push({ delivery, provider, since: performance.now(), resolve, reject })
         waitingBytes += delivery.body.length
         start()
-        if (waiting.length > 0) watch ??= setTimeout(refuseOld, 100)
+        if (waiting.length > 0) _watch ??= setTimeout(refuseOld, 100)
       }),
   }
 }

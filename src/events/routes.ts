@@ -26,7 +26,7 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
         const seconds = (performance.now() - started) / 1000
         deps.acknowledged(source.name, result, seconds)
         deps.log[level](
-          { source: source.name, result, ms: Math.round(seconds * 10_000) / 10, request: res.locals['requestId'], ...facts },
+          { source: source.name, result, ms: Math.round(seconds * 10_000) / 10, request: res.locals.requestId, ...facts },
           'webhook',
         )
       }

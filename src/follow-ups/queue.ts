@@ -107,12 +107,13 @@ async function insertOf(boss: PgBoss, queue: string): Promise<string> {
 const unfinishedJob = (queue: string, field: string, value: string) =>
   `exists (select from pgboss.job where name = '${queue}' and state < 'completed' and data ->> '${field}' = ${value})`
 
-/** Waiting sends without an unfinished job, oldest first. A trigger's own transaction has both, so there is no age limit. */
+/** Sends that are due and have no unfinished job, oldest first. A trigger's own transaction makes both, so there is no age limit. */
 export async function findSendsWithoutJob(db: Db): Promise<string[]> {
   const { rows } = await db.query<{ dedupe_key: string }>(
     `select dedupe_key from email_sends
-     where (state = 'queued' or (state = 'rejected' and send_after is not null)) and not ${unfinishedJob(SEND, 'key', 'email_sends.dedupe_key')}
-     order by queued_at limit 1000 for update skip locked`,
+     where (state = 'queued' or (state = 'rejected' and send_after is not null)) and (send_after is null or send_after <= now())
+       and not ${unfinishedJob(SEND, 'key', 'email_sends.dedupe_key')}
+     order by queued_at limit 1000 for no key update skip locked`,
   )
   return rows.map((row) => row.dedupe_key)
 }
@@ -121,7 +122,7 @@ export async function findSendsWithoutJob(db: Db): Promise<string[]> {
 export async function findEventsWithoutJob(db: Db): Promise<string[]> {
   const { rows } = await db.query<{ id: string }>(
     `select id from webhook_events where status = 'pending' and not ${unfinishedJob(PROCESS_EVENT, 'event', 'webhook_events.id::text')}
-     order by id limit 1000 for update skip locked`,
+     order by id limit 1000 for no key update skip locked`,
   )
   return rows.map((row) => row.id)
 }

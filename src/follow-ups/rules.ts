@@ -114,7 +114,7 @@ async function askRule(rule: FollowUpRule, payload: unknown, event: StoredEvent)
     const tooLong = once(timeout, 'abort').then(() => {
       throw new Error(`the rule gave no answer within ${RULE_TIMEOUT_MS / 1_000} s`)
     })
-    const emails = (await Promise.race([rule.email(payload, meta), tooLong])) ?? []
+    const emails = (await Promise.race([rule.email(payload, meta), tooLong])) || []
     return [emails].flat().map((email) => readEmail(rule.name, email as FollowUpEmail))
   } catch (error) {
     return [{ rule: rule.name, error: textOf(error), isFinal: error instanceof KeyError }]

@@ -43,7 +43,7 @@ export function opsRoutes({ pool, log, replay, enqueueSends, now = () => new Dat
       const body = checked(res, sendRequestSchema, req.body)
       if (!body) return
       const requested = await requestSend(pool, enqueueSends, body, `token:${callerOf(res).name}`)
-      log.info({ outcome: requested.outcome, by: callerOf(res).name, request: res.locals['requestId'] }, 'send requested')
+      log.info({ outcome: requested.outcome, by: callerOf(res).name, request: res.locals.requestId }, 'send requested')
       if (requested.outcome === 'conflict') {
         const { status: send_status, fields } = requested
         return void sendProblem(res, 409, 'key_conflict', 'another message holds this key', { fields, send_status })
@@ -139,7 +139,7 @@ function bearer(pool: pg.Pool): RequestHandler {
     const [, token] = /^Bearer +(\S+) *$/i.exec(req.get('authorization') ?? '') ?? []
     const caller = token && token.length <= MAX_TOKEN_LENGTH ? await authenticate(pool, token) : undefined
     if (caller) {
-      res.locals['caller'] = caller
+      res.locals.caller = caller
       return next()
     }
     await refuse(req, res, () => {
@@ -149,7 +149,7 @@ function bearer(pool: pg.Pool): RequestHandler {
 }
 
 // Set by `bearer`, through which every request has come; locals are untyped.
-const callerOf = (res: Response) => res.locals['caller'] as { name: string; role: Role }
+const callerOf = (res: Response) => res.locals.caller as { name: string; role: Role }
 
 function only(...allowed: Role[]): RequestHandler {
   return (_req, res, next) => {
