@@ -45,9 +45,10 @@ test('I19 acknowledges while there is no worker and every query of the API hangs
   ).stdout.trim()
   const blocker = await pool.connect()
   await blocker.query('begin; lock table email_sends in access exclusive mode')
-  const hanging = Array.from({ length: 20 }, () =>
-    fetch(`${first.url}/v1/sends`, { headers: { authorization: `Bearer ${token}` } }).then(({ status }) => status),
-  )
+  let isBlocked = true
+  const clients = Array.from({ length: 10 }, async () => {
+    while (isBlocked) await fetch(`${first.url}/v1/sends`, { headers: { authorization: `Bearer ${token}` } })
+  })
   await until(async () => {
     const { rows } = await pool.query(`select from pg_stat_activity where datname = current_database()
       and application_name = 'oncehook-ops' and wait_event_type = 'Lock'`)
@@ -56,9 +57,10 @@ test('I19 acknowledges while there is no worker and every query of the API hangs
 
   const answer = await postPayment(first.url, 'i19')
 
+  isBlocked = false
   await blocker.query('rollback')
   blocker.release()
-  await Promise.all(hanging)
+  await Promise.all(clients)
   expect(answer.status).toBe(200)
   expect(sandbox.requests).toBe(0)
   await worker()

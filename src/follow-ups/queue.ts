@@ -10,7 +10,7 @@ const PROCESS_EVENT = 'process-event'
 const SEND = 'send'
 const WAKE_CHANNEL = 'oncehook_jobs'
 
-/** Tries of an event whose rule throws: about a day with the delays between them. */
+/** Tries of an event whose rule throws: some 13 hours with the delays between them. */
 const PROCESS_TRIES = 24
 
 const common = { heartbeatSeconds: 10, retryBackoff: true, expireInSeconds: 900, deleteAfterSeconds: 600 }
@@ -29,7 +29,7 @@ export async function installQueues(databaseUrl: string): Promise<void> {
   boss.on('error', () => undefined)
   await boss.start()
   try {
-    for (const [name, options] of Object.entries(queueOptions(5_000))) await boss.createQueue(name, options)
+    for (const [name, options] of Object.entries(queueOptions(1_000))) await boss.createQueue(name, options)
   } finally {
     await boss.stop({ graceful: false })
   }
