@@ -14,7 +14,7 @@ export async function testDatabase(options: { max?: number } = {}): Promise<Test
   const name = `test_${randomBytes(6).toString('hex')}`
   await administer(server, `create database ${name} template template`)
   const url = server.replace(/\/oncehook$/, `/${name}`)
-  const pool = openPool({ url, name: 'test', max: options.max ?? 20 })
+  const pool = openPool({ url, name: 'test', max: options.max ?? 20, connectionTimeout: 10_000 })
   afterAll(async () => {
     await pool.end()
     await administer(server, `drop database ${name} with (force)`)
