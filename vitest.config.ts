@@ -1,7 +1,16 @@
 import { defineConfig } from 'vitest/config'
 
 /** Files that start whole processes; what they measure and wait for must not compete with everything else. */
-const withProcesses = ['commands', 'crash-rounds', 'queue', 'serve-processes', 'start', 'startup', 'storage-outage', 'worker-processes']
+const withProcesses = [
+  'commands',
+  'crash-rounds',
+  'queue',
+  'serve-processes',
+  'start',
+  'startup',
+  'storage-outage',
+  'worker-processes',
+]
 const files = withProcesses.map((name) => `test/${name}.test.ts`)
 
 export default defineConfig({
@@ -15,7 +24,14 @@ export default defineConfig({
     projects: [
       {
         extends: true,
-        test: { name: 'inside', include: ['test/**/*.test.ts'], exclude: files, isolate: false, maxWorkers: 3, sequence: { groupOrder: 0 } },
+        test: {
+          name: 'inside',
+          include: ['test/**/*.test.ts'],
+          exclude: files,
+          isolate: false,
+          maxWorkers: 3,
+          sequence: { groupOrder: 0 },
+        },
       },
       { extends: true, test: { name: 'processes', include: files, maxWorkers: 2, sequence: { groupOrder: 1 } } },
     ],

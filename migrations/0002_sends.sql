@@ -48,7 +48,9 @@ create index email_sends_newest on email_sends (queued_at, dedupe_key);
 create index email_sends_by_status on email_sends (status, queued_at, dedupe_key);
 create index email_sends_by_recipient on email_sends (lower(recipient), queued_at);
 create index email_sends_by_message_id on email_sends (message_id);
-create index email_sends_open on email_sends (state, claimed_at) where state in ('queued', 'claimed', 'sending', 'rejected');
+-- What the sweeps look through; a rejected send is open only while its own job is to repeat it.
+create index email_sends_open on email_sends (state, queued_at)
+  where state in ('queued', 'claimed', 'sending') or (state = 'rejected' and send_after is not null);
 
 -- The moves of sends/lifecycle.ts once more, where no code can go round them; a test compares the two.
 create function email_sends_check_move() returns trigger language plpgsql as $$

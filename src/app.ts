@@ -70,7 +70,7 @@ export function createApp({ events, ops, log, trustProxy, notReady, metrics }: A
     if (res.headersSent) return void res.destroy()
     if (isStorageAway(error)) {
       log.warn({ error, request }, 'storage is away')
-      return sendStorageProblem(res)
+      return sendStorageProblem(res, 'storage does not answer; try again, and read first what has become of it')
     }
     // What Express itself found wrong with the request, such as a path that is no valid percent-encoding.
     const { status } = error as { status?: unknown }

@@ -37,7 +37,7 @@ export function sendProblem(
 }
 
 /** Storage is away: with jitter, so that all providers don't come back in the same second. */
-export function sendStorageProblem(res: Response): void {
+export function sendStorageProblem(res: Response, detail: string): void {
   res.set('Retry-After', String(2 + Math.floor(Math.random() * 8)))
-  sendProblem(res, 503, 'storage_unavailable', 'nothing was stored; deliver again later')
+  sendProblem(res, 503, 'storage_unavailable', detail)
 }

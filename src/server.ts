@@ -147,7 +147,7 @@ export async function startWork(settings: Settings): Promise<Running> {
       log,
     )
     // Each by itself, so that one that fails doesn't keep the others from running.
-    const sweep = (name: string, task: () => Promise<object>) => repeat(settings.sweepEveryMs, name, task, log)
+    const sweep = (name: string, task: () => Promise<object>, everyMs = settings.sweepEveryMs) => repeat(everyMs, name, task, log)
     const sweeps = [
       sweep('sends', async () => {
         const found = await sweepSends(pool, jobs.enqueueSends, settings.staleAfterMs, findSendsWithoutJob)
@@ -156,7 +156,12 @@ export async function startWork(settings: Settings): Promise<Running> {
         return found
       }),
       sweep('events', async () => ({ orphanEvents: await sweepEvents(pool, findEventsWithoutJob, jobs.enqueueEvents) })),
-      sweep('bodies', async () => ({ emptied: await emptyOldBodies(pool, settings.keepBodiesDays) })),
+      // It looks through all old events, which is no work for every half minute.
+      sweep(
+        'bodies',
+        async () => ({ emptied: await emptyOldBodies(pool, settings.keepBodiesDays) }),
+        settings.sweepEveryMs * 120,
+      ),
     ]
     log.info('working')
 

@@ -79,6 +79,7 @@ export async function launch(settings: Settings, { directory, output, environmen
 
     // What the operator has set stays where it is, so that the parts can read it again on SIGHUP.
     const variables: Record<string, string> = {
+      ONCEHOOK_CONFIG: settings.configPath,
       ...environment,
       ...secrets.used(),
       ...(database && { DATABASE_URL: databaseUrl }),

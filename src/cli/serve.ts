@@ -32,16 +32,32 @@ async function runUntilStopped(settings: Settings, start: (settings: Settings) =
   const { close } = closeWithGrace(
     {
       delay: settings.shutdownGraceMs,
-      // SIGHUP reads the configuration again.
-      skip: ['SIGHUP'],
+      // SIGHUP reads the configuration again; the others are taken below.
+      skip: ['SIGHUP', 'SIGINT', 'SIGTERM'],
       logger: { error: (error: unknown) => log.fatal({ error }, 'not everything has ended') },
     },
-    async ({ signal, err }) => {
+    async ({ err }) => {
       if (err) log.fatal({ error: err }, 'ending on an error')
-      else log.info({ signal }, 'stopping')
+      else log.info('stopping')
       await stop()
     },
   )
+  stopOnSignal(close)
   end = close
   process.send?.({ ready: url })
+}
+
+/** A second signal ends the process at once, but not within this time: a terminal and npm both pass on one Ctrl-C. */
+const SECOND_SIGNAL_AFTER_MS = 1_000
+
+function stopOnSignal(close: () => unknown): void {
+  let firstAt: number | undefined
+  const onSignal = () => {
+    if (firstAt === undefined) {
+      firstAt = performance.now()
+      close()
+    } else if (performance.now() - firstAt > SECOND_SIGNAL_AFTER_MS) process.exit(1)
+  }
+  process.on('SIGINT', onSignal)
+  process.on('SIGTERM', onSignal)
 }

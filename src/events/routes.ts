@@ -41,7 +41,7 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
       const received = await receive(deps, source, { headers: req.headersDistinct, body }).catch(asValue(NotRecorded))
       if (received instanceof NotRecorded) {
         report('not_recorded', { error: received.cause ?? received }, 'warn')
-        return void sendStorageProblem(res)
+        return void sendStorageProblem(res, 'not acknowledged; deliver again later')
       }
       if (!received.ok) {
         report('refused', { reason: received.reason, bytes: body.length })
@@ -50,7 +50,8 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
       report(received.status, { events: received.events.length, bytes: body.length })
       res.json({ status: received.status, events: received.events })
     })
-    .all('/webhooks/:source', (_req, res) => {
+    .all('/webhooks/:source', (req, res) => {
+      if (!deps.config().sources.has(req.params.source)) return void sendProblem(res, 404, 'unknown_source')
       sendProblem(res.set('Allow', 'POST'), 405, 'method_not_allowed', 'webhooks are posted')
     })
 }
