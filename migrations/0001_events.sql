@@ -35,6 +35,11 @@ create unique index webhook_events_body_once on webhook_events (source, type, bo
 
 create index webhook_events_open on webhook_events (status, id) where status in ('pending', 'failed', 'quarantined');
 
+-- What retention looks for, oldest first, and the events that still need the shared bytes of their POST.
+create index webhook_events_to_empty on webhook_events (received_at)
+  where body_emptied_at is null and status in ('processed', 'ignored');
+create index webhook_events_sharing_a_body on webhook_events (body_sha256) where body is null and body_emptied_at is null;
+
 -- The bytes of a POST that holds several events, once; their rows find it by body_sha256.
 create table webhook_bodies (
   sha256 bytea primary key,

@@ -76,9 +76,14 @@ function program(): Command {
     .action(async (file: string, options: { json?: boolean }) => {
       const { verifyFile } = await import('./cli/verify.ts')
       useRunning()
-      const config = await loadConfig(readSettings().configPath).catch(() => undefined)
+      // A file that brings its own secrets needs no configuration, so that one that can't be used is a note only.
+      let stderr = ''
+      const config = await loadConfig(readSettings().configPath).catch((error: unknown) => {
+        stderr = `oncehook: ${error instanceof Error ? error.message : error}\n`
+        return undefined
+      })
       const sources = (name: string) => config?.sources.get(name)
-      finish({ stderr: '', ...(await verifyFile(file, { json: options.json === true, sources })) })
+      finish({ stderr, ...(await verifyFile(file, { json: options.json === true, sources })) })
     })
   command
     .command('trigger')

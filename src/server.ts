@@ -159,7 +159,7 @@ export async function startWork(settings: Settings): Promise<Running> {
       // It looks through all old events, which is no work for every half minute.
       sweep(
         'bodies',
-        async () => ({ emptied: await emptyOldBodies(pool, settings.keepBodiesDays) }),
+        async () => ({ emptied: await emptyOldBodies(pool, settings.keepBodiesDays, stopping.signal) }),
         settings.sweepEveryMs * 120,
       ),
     ]

@@ -29,7 +29,13 @@ const settingsSchema = z.object({
     .optional(),
   ONCEHOOK_CONFIG: z.string().default('oncehook.config.ts'),
   PUBLIC_URL: url.optional(),
-  TRUST_PROXY: z.string().optional(),
+  TRUST_PROXY: z
+    .string()
+    .regex(
+      /^(\d{1,2}|(loopback|linklocal|uniquelocal|[0-9a-fA-F.:]+(\/\d{1,3})?)(\s*,\s*(loopback|linklocal|uniquelocal|[0-9a-fA-F.:]+(\/\d{1,3})?))*)$/,
+      'must be the number of proxies, or a comma list of their addresses',
+    )
+    .optional(),
   INBOXILI_API_KEY: z
     .string()
     .regex(/^[\x21-\x7e]+$/, 'must be visible ASCII characters')

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import type pg from 'pg'
 import { loadConfig, productionProblems } from './config.ts'
 import { isStorageAway } from './db.ts'
@@ -72,8 +73,13 @@ async function unsafeSettings(pool: pg.Pool): Promise<string[]> {
 
 /** Why the database can't be worked with now; undefined when it can. */
 export async function storageProblem(pool: pg.Pool): Promise<string | undefined> {
-  return isMigrated(pool).then(
+  const answer = isMigrated(pool).then(
     (done) => (done ? undefined : 'the database lacks migrations'),
     () => 'the database does not answer',
   )
+  // Sooner than whoever asks gives up, even when the database takes connections and says nothing.
+  const silence = sleep(STORAGE_ANSWERS_WITHIN_MS, 'the database does not answer', { ref: false })
+  return Promise.race([answer, silence])
 }
+
+const STORAGE_ANSWERS_WITHIN_MS = 2_000

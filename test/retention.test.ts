@@ -19,8 +19,10 @@ const postBatch = (...ids: string[]) => {
   return post('/webhooks/gocardless', body, signed.gocardless(body))
 }
 const postInboxili = (body: string) => post('/webhooks/inboxili', body, signed.inboxili(body))
-const age = (condition: string, days = 91) =>
-  pool.query(`update webhook_events set received_at = now() - $1 * interval '1 day' where ${condition}`, [days])
+const age = async (condition: string, days = 91) => {
+  await pool.query(`update webhook_events set received_at = now() - $1 * interval '1 day' where ${condition}`, [days])
+  await pool.query(`update webhook_bodies set received_at = now() - $1 * interval '1 day'`, [days])
+}
 const rowId = async (eventId: string) => (await storedEvents(database)).find((event) => event.event_id === eventId)?.id ?? ''
 const bodies = async () =>
   Object.fromEntries(

@@ -56,22 +56,29 @@ Read what became of it:
 `
 }
 
-/** One payment, signed, to be pasted; the scheme has no time in it, so it works as long as this start runs. */
+/** One payment, signed, to be pasted. A scheme without a time in it is preferred, as its signature doesn't grow old. */
 function curl(url: string, config: Launched['config']): string {
-  const source = [...config.sources.values()].find(({ provider, settles }) => provider.name === 'generic' && !settles)
-  const rule = config.rules.find((it) => it.source === source?.name)
-  const [type] = rule?.types ?? []
+  const wanted = config.rules.flatMap(({ source: name, types }) => {
+    const source = config.sources.get(name)
+    const [type] = types
+    return source && type !== undefined ? [{ source, type }] : []
+  })
+  const { source, type } = wanted.find(({ source }) => !source.provider.scheme.timestamp) ?? wanted[0] ?? {}
   if (!source || type === undefined) return ''
   const { headers, body } = sampleRequest({
     provider: source.provider.name,
     options: source.options,
     secret: source.secrets[0] ?? '',
     type,
+    livemode: source.mode === 'live',
     nowSeconds: Math.floor(Date.now() / 1000),
   })
   const flags = Object.entries(headers).map(([name, value]) => `-H '${name}: ${value}'`)
+  const limit = source.provider.scheme.timestamp
+    ? ` (within ${source.toleranceSeconds} s; later: npx oncehook trigger ${source.name} ${type})`
+    : ''
   return `
-Post a payment. It causes one email, however often you post it:
+Post a payment${limit}. It causes one email, however often you post it:
 
   curl -sS ${flags.join(' ')} --data-binary '${body.toString().replaceAll("'", "'\\''")}' ${url}/webhooks/${source.name}
 `

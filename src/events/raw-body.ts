@@ -89,3 +89,10 @@ function toBadBody(error: unknown, req: IncomingMessage): unknown {
   if (status === 400) return new BadBody(400, 'bad_body', 'the body does not have the length that was announced')
   return error
 }
+
+/** What a body may come to before it is read: as long as it says, as far as it may inflate, or as much as the source takes. */
+export function mostBytesOf(req: IncomingMessage, limit: number): number {
+  const length = Number(req.headers['content-length'] ?? Number.NaN)
+  const isPlain = /^(identity)?$/i.test(req.headers['content-encoding']?.trim() ?? '')
+  return Number.isNaN(length) ? limit : Math.min(isPlain ? length : Math.max(length * MOST_RATIO, RATIO_COUNTS_FROM), limit)
+}

@@ -2,7 +2,7 @@ import { Router } from 'express'
 import type { Config } from '../config.ts'
 import type { Log } from '../log.ts'
 import { sendProblem, sendStorageProblem } from '../problem.ts'
-import { BadBody, readRawBody } from './raw-body.ts'
+import { BadBody, mostBytesOf, readRawBody } from './raw-body.ts'
 import { type ReceiveDeps, receive } from './receive.ts'
 import { NotRecorded } from './record.ts'
 
@@ -11,10 +11,15 @@ export interface EventRoutesDeps extends ReceiveDeps {
   log: Log
   /** Counts one answer of a source and the seconds it took. */
   acknowledged(source: string, result: string, seconds: number): void
+  /** Bytes of bodies that may be under way at once, before anybody knows whether they are signed. */
+  mostBytesUnderWay?: number
 }
+
+const MOST_BYTES_UNDER_WAY = 256 * 1024 * 1024
 
 /** `POST /webhooks/:source`: 2xx means committed, 401 never says why, and nothing is kept of what isn't verified. */
 export function eventRoutes(deps: EventRoutesDeps): Router {
+  let bytesUnderWay = 0
   return Router({ caseSensitive: true, strict: true })
     .post('/webhooks/:source', async (req, res) => {
       const started = performance.now()
@@ -30,6 +35,16 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
           'webhook',
         )
       }
+
+      const bytes = mostBytesOf(req, source.maxBodyBytes)
+      if (bytesUnderWay + bytes > (deps.mostBytesUnderWay ?? MOST_BYTES_UNDER_WAY)) {
+        report('overloaded')
+        return void sendStorageProblem(res.set('Connection', 'close'), 'too much is under way; deliver again later')
+      }
+      bytesUnderWay += bytes
+      res.once('close', () => {
+        bytesUnderWay -= bytes
+      })
 
       const body = await readRawBody(req, source.maxBodyBytes).catch(asValue(BadBody))
       if (body instanceof BadBody) {

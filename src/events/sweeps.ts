@@ -14,37 +14,42 @@ export async function sweepEvents(
   })
 }
 
-/**
- * Empties bodies and headers of closed events older than this. The rows stay for ever, as they make a redelivery months later
- * harmless. What is pending, failed, quarantined, parked or in conflict keeps its body. Answers how many were emptied.
- */
-export async function emptyOldBodies(db: Db, keepDays: number): Promise<number> {
-  let emptied = 0
-  for (let last = MOST_AT_ONCE; last === MOST_AT_ONCE; emptied += last) last = await emptySome(db, keepDays)
-  return emptied
-}
-
 /** Few enough that no lock is held for long. */
 const MOST_AT_ONCE = 5_000
 
+/**
+ * Empties bodies and headers of closed events older than this, until all are or the process stops. The rows stay for ever, as they
+ * make a redelivery months later harmless. What is pending, failed, quarantined, parked or in conflict keeps its body. Answers how
+ * many were emptied.
+ */
+export async function emptyOldBodies(db: Db, keepDays: number, stopping?: AbortSignal): Promise<number> {
+  let emptied = 0
+  for (let last = MOST_AT_ONCE; last === MOST_AT_ONCE && !stopping?.aborted; emptied += last) last = await emptySome(db, keepDays)
+  await emptySharedBodies(db, keepDays)
+  return emptied
+}
+
 async function emptySome(db: Db, keepDays: number): Promise<number> {
-  const { rows } = await db.query<{ emptied: number }>(
+  const { rowCount } = await db.query(
     `with old as (
        select id from webhook_events events
        where received_at < now() - $1::int * interval '1 day' and body_emptied_at is null and status in ('processed', 'ignored')
          and not exists (select from webhook_conflicts where event = events.id)
          and not exists (select from delivery_reports where event = events.id and attempt is null)
-       order by id limit $2 for update skip locked
-     ), emptied as (
-       update webhook_events events set body = null, headers = '{}', body_emptied_at = now() from old where events.id = old.id
-       returning events.body_sha256
-     ), shared as (
-       update webhook_bodies set body = null where sha256 in (select body_sha256 from emptied) and not exists (
-         select from webhook_events others where others.body_sha256 = webhook_bodies.sha256 and others.body_emptied_at is null
-           and others.id not in (select id from old))
+       order by received_at limit $2 for update skip locked
      )
-     select count(*)::int as emptied from emptied`,
+     update webhook_events events set body = null, headers = '{}', body_emptied_at = now() from old where events.id = old.id`,
     [keepDays, MOST_AT_ONCE],
   )
-  return rows[0]?.emptied ?? 0
+  return rowCount ?? 0
+}
+
+/** The bytes of a POST with several events go when the last of its events no longer needs them. */
+async function emptySharedBodies(db: Db, keepDays: number): Promise<void> {
+  await db.query(
+    `update webhook_bodies bodies set body = null
+     where body is not null and received_at < now() - $1::int * interval '1 day'
+       and not exists (select from webhook_events where body_sha256 = bodies.sha256 and body is null and body_emptied_at is null)`,
+    [keepDays],
+  )
 }

@@ -103,16 +103,16 @@ async function insertOf(boss: PgBoss, queue: string): Promise<string> {
   return captured
 }
 
-/** The value names its table: a bare column may mean one of the job's own. */
-const unfinishedJob = (queue: string, field: string, value: string) =>
-  `exists (select from pgboss.job where name = '${queue}' and state < 'completed' and data ->> '${field}' = ${value})`
+/** What the unfinished jobs of a queue are about, as a set that is read once: row by row it would take backlog times backlog. */
+const withUnfinishedJob = (queue: string, field: string) =>
+  `(select data ->> '${field}' from pgboss.job where name = '${queue}' and state < 'completed' and data ->> '${field}' is not null)`
 
 /** Sends that are due and have no unfinished job, oldest first. A trigger's own transaction makes both, so there is no age limit. */
 export async function findSendsWithoutJob(db: Db): Promise<string[]> {
   const { rows } = await db.query<{ dedupe_key: string }>(
     `select dedupe_key from email_sends
      where (state = 'queued' or (state = 'rejected' and send_after is not null)) and (send_after is null or send_after <= now())
-       and not ${unfinishedJob(SEND, 'key', 'email_sends.dedupe_key')}
+       and dedupe_key not in ${withUnfinishedJob(SEND, 'key')}
      order by queued_at limit 1000 for no key update skip locked`,
   )
   return rows.map((row) => row.dedupe_key)
@@ -121,7 +121,7 @@ export async function findSendsWithoutJob(db: Db): Promise<string[]> {
 /** Pending events without an unfinished job, oldest first. */
 export async function findEventsWithoutJob(db: Db): Promise<string[]> {
   const { rows } = await db.query<{ id: string }>(
-    `select id from webhook_events where status = 'pending' and not ${unfinishedJob(PROCESS_EVENT, 'event', 'webhook_events.id::text')}
+    `select id from webhook_events where status = 'pending' and id::text not in ${withUnfinishedJob(PROCESS_EVENT, 'event')}
      order by id limit 1000 for no key update skip locked`,
   )
   return rows.map((row) => row.id)

@@ -1,4 +1,3 @@
-import { once } from 'node:events'
 import type pg from 'pg'
 import { z } from 'zod'
 import { type Config, type EventMeta, type FollowUpEmail, type FollowUpRule, KeyError, type Source } from '../config.ts'
@@ -109,15 +108,19 @@ async function askRule(rule: FollowUpRule, payload: unknown, event: StoredEvent)
     receivedAt: event.received_at,
     livemode: event.livemode,
   }
+  let timer: NodeJS.Timeout | undefined
   try {
-    const timeout = AbortSignal.timeout(RULE_TIMEOUT_MS)
-    const tooLong = once(timeout, 'abort').then(() => {
-      throw new Error(`the rule gave no answer within ${RULE_TIMEOUT_MS / 1_000} s`)
+    const tooLong = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new Error(`the rule gave no answer within ${RULE_TIMEOUT_MS / 1_000} s`)), RULE_TIMEOUT_MS)
     })
-    const emails = (await Promise.race([rule.email(payload, meta), tooLong])) || []
+    // Called inside a promise, so that a rule that throws at once has the race to catch it, and the timer its end.
+    const answer = Promise.resolve().then(() => rule.email(payload, meta))
+    const emails = (await Promise.race([answer, tooLong])) || []
     return [emails].flat().map((email) => readEmail(rule.name, email as FollowUpEmail))
   } catch (error) {
     return [{ rule: rule.name, error: textOf(error), isFinal: error instanceof KeyError }]
+  } finally {
+    clearTimeout(timer)
   }
 }
 

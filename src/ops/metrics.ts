@@ -3,7 +3,7 @@ import type { Db } from '../db.ts'
 
 export interface Metrics {
   acknowledged(source: string, result: string, seconds: number): void
-  /** The text of /metrics; what stands in tables is counted now, over indexed open rows only. */
+  /** The text of /metrics; what stands in tables is counted now, over indexed open rows, and left out while the database is away. */
   text(db: Db): Promise<string>
   contentType: string
 }
@@ -48,16 +48,19 @@ export function createMetrics(): Metrics {
       seconds.observe(took)
     },
     async text(db) {
-      const { rows } = await db.query<{ kind: string; status: string; count: number; oldest: number }>(
-        `select 'send' as kind, status, count(*)::int as count, coalesce(extract(epoch from now() - min(queued_at)), 0)::float8 as oldest
+      const counted = await db
+        .query<{ kind: string; status: string; count: number; oldest: number }>(
+          `select 'send' as kind, status, count(*)::int as count, coalesce(extract(epoch from now() - min(queued_at)), 0)::float8 as oldest
          from email_sends where status in ('queued', 'claimed', 'sending', 'needs_review', 'rejected') group by status
          union all
          select 'event', status, count(*)::int, 0 from webhook_events where status in ('pending', 'failed', 'quarantined') group by status`,
-      )
+        )
+        .catch(() => undefined)
       sends.reset()
       events.reset()
-      oldest.set(0)
-      for (const row of rows) {
+      oldest.reset()
+      if (counted) oldest.set(0)
+      for (const row of counted?.rows ?? []) {
         const gauge = row.kind === 'send' ? sends : events
         gauge.set({ status: row.status }, row.count)
         if (row.status === 'needs_review') oldest.set(row.oldest)

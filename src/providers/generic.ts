@@ -36,7 +36,7 @@ type Place = z.infer<typeof place>
 
 const DIGEST_BYTES = { sha1: 20, sha256: 32, sha512: 64 }
 
-/** Any sender that signs its body by HMAC, as the source's options describe (design.md, "Small print of the contract"). */
+/** Any sender that signs its body by HMAC, as the source's options describe. */
 export const generic: ProviderDefinition<z.infer<typeof genericOptions>> = {
   name: 'generic',
   options: genericOptions,

@@ -84,7 +84,7 @@ export function readReport(payload: unknown, receivedAt: Date): DeliveryReport {
   }
 }
 
-/** An enhanced status code decides over a label (cases.md C-62): labels are the sender's guess, codes the mailbox's answer. */
+/** An enhanced status code decides over a label (C-62): labels are the sender's guess, codes the mailbox's answer. */
 function readBounceKind(payload: unknown): 'hard' | 'soft' | 'unknown' {
   const places = [payload, field(payload, 'bounce'), field(payload, 'data')]
   for (const value of places.flatMap((place) => [...STATUSES, ...TEXTS].map((name) => field(place, name)))) {

@@ -1,6 +1,6 @@
 import { isUtf8 } from 'node:buffer'
 
-/** Levels of arrays and objects that a body may have (cases.md C-28); far below what stops JSON.parse. */
+/** Levels of arrays and objects that a body may have (C-28); far below what stops JSON.parse. */
 const MAX_DEPTH = 200
 
 export type ParsedJson = { ok: true; value: unknown } | { ok: false; reason: 'empty_body' | 'not_json' | 'too_deep' }
@@ -12,7 +12,7 @@ const { rawJSON, isRawJSON } = JSON as unknown as { rawJSON(text: string): objec
 
 /**
  * Reads a JSON text so that its values fit PostgreSQL and lose no digit: integers beyond 2^53 become their digits,
- * NUL, lone surrogates and invalid UTF-8 become U+FFFD, a byte order mark is skipped (cases.md C-03, C-26, C-27).
+ * NUL, lone surrogates and invalid UTF-8 become U+FFFD, a byte order mark is skipped (C-03, C-26, C-27).
  */
 export function parseJson(text: string | Buffer): ParsedJson {
   const read = decode(text)

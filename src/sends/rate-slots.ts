@@ -27,7 +27,7 @@ export async function takeRateSlot(db: Db, apiKey: string, perMinute: number): P
   return { waitMs, at: asked + waitMs }
 }
 
-/** After a 429: nobody calls before Inboxili said that one may. */
+/** After a 429: no slot is given out before Inboxili said that one may call. Those that were given out already may meet a 429 too. */
 export async function holdRateSlots(db: Db, apiKey: string, seconds: number): Promise<void> {
   await db.query(
     `update rate_slots set next_at = greatest(next_at, clock_timestamp() + $2::float8 * interval '1 s') where api_key_sha256 = $1`,
