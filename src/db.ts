@@ -40,6 +40,8 @@ export function openPool({ url, name, max, statementTimeout = 10_000, connection
   })
   // An idle connection that the server closes is replaced by the pool; without a listener it would end the process.
   pool.on('error', () => undefined)
+  // One that is handed out may be ended before its holder could listen. The failing query says so too, and is looked at.
+  pool.on('connect', (client) => client.on('error', () => undefined))
   return pool
 }
 
@@ -49,9 +51,6 @@ export function openPool({ url, name, max, statementTimeout = 10_000, connection
  */
 export async function inTransaction<Result>(pool: pg.Pool, work: (tx: Tx) => Promise<Result>): Promise<Result> {
   const client = await pool.connect()
-  // A broken connection reports by an event as well as by the failing query, which is the one that we look at.
-  const ignore = () => undefined
-  client.on('error', ignore)
   let broken = true
   try {
     // Whatever the server's default is: a lock taken by one statement must let the next one see what it waited for.
@@ -69,7 +68,6 @@ export async function inTransaction<Result>(pool: pg.Pool, work: (tx: Tx) => Pro
     )
     throw error
   } finally {
-    client.off('error', ignore)
     client.release(broken)
   }
 }

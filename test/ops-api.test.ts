@@ -162,6 +162,9 @@ describe('paths and methods', () => {
     'status=gone',
     'since=yesterday',
     'cursor=abc',
+    // A day that no calendar has, and a year that PostgreSQL doesn't know.
+    `cursor=${Buffer.from('["2026-02-31T00:00:00.000000Z","a"]').toString('base64url')}`,
+    `cursor=${Buffer.from('["0000-01-01T00:00:00.000000Z","a"]').toString('base64url')}`,
     'nonsense=1',
     'q=%00',
     'q=',

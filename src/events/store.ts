@@ -52,26 +52,29 @@ const column = <Value>(items: readonly Item[], value: (item: Item) => Value): Va
  * no target: a clash on either unique key makes a redelivery of it. Bodies and hashes come as one binary value each.
  */
 export function insertStatement(eventJobsInsert: string, wake: string): string {
-  return `with given as materialized (
-      select given.*, substring($2::bytea from place.hash_offset for 32) as sha256,
-        substring($1::bytea from place.body_offset for place.body_length) as body
+  return `with places as materialized (
+      select number, body_offset, body_length, holds_several, substring($2::bytea from hash_offset for 32) as sha256
+      from unnest($15::int[], $16::int[], $17::int[], $18::bool[]) with ordinality
+        as place (body_offset, body_length, hash_offset, holds_several, number)
+    ), given as materialized (
+      select given.*, places.sha256,
+        -- The bytes of several events stand once in webhook_bodies; cut out for each, they would fill the memory.
+        case when not holds_several then substring($1::bytea from body_offset for body_length) end as body
       from unnest($3::text[], $4::text[], $5::text[], $6::bool[], $7::text[], $8::bool[], $9::timestamptz[], $10::text[], $11::text[],
           $12::jsonb[], $13::smallint[], $14::int[])
         as given (source, event_id, id_basis, id_signed, type, livemode, occurred_at, status, error, headers, secret_index, place)
-      join unnest($15::int[], $16::int[], $17::int[], $18::bool[]) with ordinality
-        as place (body_offset, body_length, hash_offset, holds_several, number) on place.number = given.place
+      join places on number = place
     ), inserted as (
       insert into webhook_events (source, event_id, id_basis, id_signed, type, livemode, occurred_at, status, error, headers, secret_index,
         body_sha256, body)
-      select source, event_id, id_basis, id_signed, type, livemode, occurred_at, status, error, headers, secret_index,
-        sha256, case when not ($18::bool[])[place] then body end
+      select source, event_id, id_basis, id_signed, type, livemode, occurred_at, status, error, headers, secret_index, sha256, body
       from given order by source, event_id
       on conflict do nothing
-      returning id, source, event_id, status, body_sha256, body
+      returning id, source, event_id, status, body_sha256
     ), shared_bodies as (
       insert into webhook_bodies (sha256, body)
-      select distinct on (sha256) sha256, body from given
-      where ($18::bool[])[place] and sha256 in (select body_sha256 from inserted)
+      select distinct on (sha256) sha256, substring($1::bytea from body_offset for body_length) from places
+      where holds_several and sha256 in (select body_sha256 from inserted)
       order by sha256
       on conflict (sha256) do update set body = excluded.body where webhook_bodies.body is null
     ), new_jobs as (

@@ -79,7 +79,11 @@ export function readRowId(value: string): string | undefined {
 const microseconds = z
   .string()
   .regex(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/)
-  .refine((value) => !Number.isNaN(Date.parse(value)))
+  // A day that no calendar has is none to PostgreSQL, and one of the next month to JavaScript.
+  .refine((value) => {
+    const date = new Date(value)
+    return date.getUTCFullYear() > 0 && date.toISOString().startsWith(value.slice(0, 10))
+  })
 
 export const sendFilter = (now: () => Date) =>
   z.strictObject({

