@@ -145,7 +145,7 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
     max: 6,
     migrate: false,
     schedule: false,
-    // A job of a killed worker: its heartbeat ages 10 s, two of these passes 4 s, the delay of a first retry up to 10 s.
+    // A job of a killed worker: its heartbeat ages 10 s, two of these passes 4 s, the delay of a first retry 2 s with the default.
     superviseIntervalSeconds: 2,
     monitorIntervalSeconds: 2,
     // Each pass counts all jobs, so the finished ones must not pile up until the daily clean-up that is the default.
