@@ -5,6 +5,7 @@ import { z } from 'zod'
 import type { Provider } from './providers/provider.ts'
 import { createProvider, providers } from './providers/registry.ts'
 import { isUsableSecret } from './providers/signature.ts'
+import type { Policy } from './sends/policies.ts'
 import { ConfigError, issuesOf, readVariable, type Settings } from './settings.ts'
 
 export { KeyError, key, period } from './sends/key.ts'
@@ -23,7 +24,8 @@ export interface EventMeta {
 export interface FollowUpEmail {
   /** Names the email, not the attempt: build it with `key()` from the business fact. */
   key: string
-  policy?: 'claim' | undefined
+  /** `claim` unless said otherwise. A rule can't be `unguarded`: a replay would send again. */
+  policy?: Exclude<Policy, 'unguarded'> | undefined
   to: string
   from_email: string
   from_name?: string | undefined

@@ -115,6 +115,7 @@ export async function startWork(settings: Settings): Promise<Running> {
   try {
     await untilStorageIsReady(pool, checked, log)
     const jobs = await openJobs(checked.databaseUrl)
+    const isExclusive = () => config.current().account === 'exclusive'
     const sendDeps: SendDeps = {
       pool,
       call: async (message: Message) => {
@@ -133,6 +134,8 @@ export async function startWork(settings: Settings): Promise<Running> {
       takeSlot: () => takeRateSlot(pool, apiKey(), settings.sendsPerMinute),
       holdSlots: (seconds) => holdRateSlots(pool, apiKey(), seconds),
       enqueue: jobs.enqueueSends,
+      probeEveryMs: settings.probeEveryMs,
+      isExclusive,
       log,
       stopping: stopping.signal,
     }
@@ -150,7 +153,7 @@ export async function startWork(settings: Settings): Promise<Running> {
     const sweep = (name: string, task: () => Promise<object>, everyMs = settings.sweepEveryMs) => repeat(everyMs, name, task, log)
     const sweeps = [
       sweep('sends', async () => {
-        const found = await sweepSends(pool, jobs.enqueueSends, settings.staleAfterMs, findSendsWithoutJob)
+        const found = await sweepSends(pool, jobs.enqueueSends, { ...settings, isExclusive: isExclusive() }, findSendsWithoutJob)
         if (found.staleCalls > 0)
           log.warn({ sends: found.staleCalls }, 'sends need a decision: their worker stopped during the call')
         return found

@@ -49,6 +49,8 @@ const settingsSchema = z.object({
   ONCEHOOK_SENDS_PER_MINUTE: whole(110, 1, 1_000_000),
   ONCEHOOK_RETRY_DELAY_MS: whole(1_000, 1_000, 3_600_000),
   ONCEHOOK_KEEP_BODIES_DAYS: whole(90, 1, 36_500),
+  ONCEHOOK_PROBE_EVERY_MS: whole(60_000, 50, 3_600_000),
+  ONCEHOOK_REVIEW_AFTER_MS: whole(600_000, 100, 86_400_000),
 })
 
 export type Settings = ReturnType<typeof readSettings>
@@ -88,6 +90,8 @@ export function readSettings(environment: NodeJS.ProcessEnv = process.env) {
     sendsPerMinute: data.ONCEHOOK_SENDS_PER_MINUTE,
     retryDelayMs: data.ONCEHOOK_RETRY_DELAY_MS,
     keepBodiesDays: data.ONCEHOOK_KEEP_BODIES_DAYS,
+    probeEveryMs: data.ONCEHOOK_PROBE_EVERY_MS,
+    reviewAfterMs: data.ONCEHOOK_REVIEW_AFTER_MS,
   }
 }
 

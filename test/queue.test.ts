@@ -59,7 +59,7 @@ test('only what waits without an unfinished job is found by the sweeps', async (
   ])
 
   expect(await findEventsWithoutJob(pool)).toEqual([without, finished])
-  expect((await findSendsWithoutJob(pool)).sort()).toEqual(['finished', 'without'])
+  expect((await findSendsWithoutJob(pool, 1_000)).sort()).toEqual(['finished', 'without'])
   await pool.query('delete from pgboss.job; delete from webhook_events; delete from email_sends')
 })
 

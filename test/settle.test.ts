@@ -3,7 +3,7 @@ import request from 'supertest'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { inTransaction } from '../src/db.ts'
 import type { CallOutcome } from '../src/sends/outcome.ts'
-import { recordOutcome } from '../src/sends/record.ts'
+import { type Called, recordOutcome } from '../src/sends/record.ts'
 import { sendOnce } from '../src/sends/send-once.ts'
 import { type DeliveryReport, settle } from '../src/sends/settle.ts'
 import { insertAttempt, insertEvent } from './support/ops-rows.ts'
@@ -30,17 +30,17 @@ const row = (...fields: string[]) => sendRow(pool, key, ...fields)
 const accepted = (messageId: string): CallOutcome => ({ kind: 'accepted', messageId })
 const minute = (count: number) => new Date(Date.UTC(2026, 10, 29, 12, count))
 
-type Report = Omit<DeliveryReport, 'event'>
+type Report = Omit<DeliveryReport, 'event' | 'hasOwnTime'>
 let events = 0
 
 /** Settles with a delivery event of its own. */
 async function report(fields: Report): Promise<void> {
   events += 1
   const event = await insertEvent(pool, `delivery-${events}`, { source: 'inboxili' })
-  await inTransaction(pool, (tx) => settle(tx, { event, ...fields }))
+  await inTransaction(pool, (tx) => settle(tx, { event, hasOwnTime: true, ...fields }, true))
 }
 
-const record = (claim: { key: string; attempt: string }, outcome: CallOutcome) =>
+const record = (claim: Called, outcome: CallOutcome) =>
   inTransaction(pool, (tx) => recordOutcome(tx, deps.enqueue, claim, outcome))
 
 /** Posts a signed delivery event and processes it, as Inboxili and the worker would. */
@@ -229,7 +229,7 @@ describe('by the message id', () => {
     await sent()
     const event = await insertEvent(pool, `again-${key}`, { source: 'inboxili' })
     const again = () =>
-      inTransaction(pool, (tx) => settle(tx, { event, kind: 'delivered', messageId: id, occurredAt: minute(1) }))
+      inTransaction(pool, (tx) => settle(tx, { event, kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true))
     await again()
     const before = await row('*')
 
@@ -244,7 +244,7 @@ describe('by the message id', () => {
     const event = await insertEvent(pool, `crash-${key}`, { source: 'inboxili' })
     const settling = (fails: boolean) =>
       inTransaction(pool, async (tx) => {
-        await settle(tx, { event, kind: 'delivered', messageId: id, occurredAt: minute(1) })
+        await settle(tx, { event, kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
         if (fails) throw new Error('killed')
       })
     await expect(settling(true)).rejects.toThrow('killed')
@@ -324,7 +324,7 @@ describe('an unknown outcome', () => {
     const claim = await insertCall(pool, key)
     await record(claim, odd())
 
-    await report({ kind: 'complained', messageId: id, occurredAt: minute(1) })
+    await report({ kind: 'complained', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
     await report({ kind: 'opened', messageId: id, occurredAt: minute(2) })
 
     expect(await row('state', 'complained_at')).toEqual({ state: 'needs_review', complained_at: minute(1) })
@@ -335,7 +335,7 @@ describe('an unknown outcome', () => {
     await record(claim, odd())
     await pool.query(`update email_sends set state = 'abandoned', version = version + 1 where dedupe_key = $1`, [key])
 
-    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1) })
+    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
 
     expect(await row('state', 'status', 'delivered_at')).toEqual({
       state: 'abandoned',
@@ -350,7 +350,7 @@ describe('an unknown outcome', () => {
     await record(claim, odd())
     await pool.query(`update email_sends set state = 'queued', version = version + 1 where dedupe_key = $1`, [key])
 
-    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1) })
+    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
 
     expect(await row('status')).toEqual({ status: 'delivered' })
     expect(await sendOnce(deps, key)).toBe('nothing to do')
@@ -366,7 +366,7 @@ describe('an unknown outcome', () => {
     await pool.query(`update email_sends set state = 'claimed', claim_token = $2 where dedupe_key = $1`, [key, second])
     await pool.query(`update email_sends set state = 'sending' where dedupe_key = $1`, [key])
 
-    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1) })
+    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
     const during = await row('status', 'delivered_at')
     await record({ key, attempt: second }, accepted(`${id}-second`))
 
@@ -379,7 +379,7 @@ describe('an unknown outcome', () => {
 describe('C-40 an event and the recording of its send', () => {
   test('the event first: it waits parked, and the recording takes it up', async () => {
     const claim = await insertCall(pool, key)
-    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1) })
+    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
     const before = await row('status', 'delivered_at')
 
     await record(claim, accepted(id))
@@ -412,7 +412,7 @@ describe('C-40 an event and the recording of its send', () => {
     const event = await insertEvent(pool, `race-${key}`, { source: 'inboxili' })
     let recording: Promise<boolean> | undefined
     await inTransaction(pool, async (tx) => {
-      await settle(tx, { event, kind: 'delivered', messageId: id, occurredAt: minute(1) })
+      await settle(tx, { event, kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
       recording = record(claim, accepted(id))
       await untilWaiting(pool)
     })
@@ -426,7 +426,7 @@ describe('C-40 an event and the recording of its send', () => {
     let settling: Promise<void> | undefined
     await inTransaction(pool, async (tx) => {
       await recordOutcome(tx, deps.enqueue, claim, accepted(id))
-      settling = report({ kind: 'delivered', messageId: id, occurredAt: minute(1) })
+      settling = report({ kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
       await untilWaiting(pool)
     })
     await settling
@@ -538,7 +538,7 @@ test('I11 the same reports in any order, repeated and around the recording, make
 test('the evidence of settlements only grows', async () => {
   const claim = await insertCall(pool, key)
   await record(claim, { kind: 'unknown', reason: 'unknown_status', messageId: id, error: 'unknown status' })
-  await report({ kind: 'delivered', messageId: id, occurredAt: minute(1) })
+  await report({ kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
 
   await expect(pool.query('update settlements set grade = $1', ['P'])).rejects.toThrow('settlements only grows')
   await expect(pool.query('delete from settlements')).rejects.toThrow('settlements only grows')

@@ -129,7 +129,7 @@ describe('I13 what a dead worker left', () => {
     await insertClaim(key, 301)
     const enqueue = async () => Promise.reject(new Error('killed'))
     const { sweepSends } = await import('../src/sends/sweeps.ts')
-    await expect(sweepSends(pool, enqueue, STALE_AFTER_MS, async () => [])).rejects.toThrow('killed')
+    await expect(sweepSends(pool, enqueue, { staleAfterMs: STALE_AFTER_MS, reviewAfterMs: 600_000, isExclusive: true }, async () => [])).rejects.toThrow('killed')
     const left = [await row('state'), await attemptsOf(pool, key)]
 
     await sweep()
@@ -230,7 +230,7 @@ describe('delivery events that lie parked although their send is known', () => {
 
   test('of unknown messages stay parked', async () => {
     const event = await insertEvent(pool, `${key}:delivered`, { source: 'inboxili' })
-    await inTransaction(pool, (tx) => settle(tx, { event, kind: 'delivered', messageId: 'nobody-s', occurredAt: new Date() }))
+    await inTransaction(pool, (tx) => settle(tx, { event, kind: 'delivered', messageId: 'nobody-s', occurredAt: new Date(), hasOwnTime: true }, true))
 
     expect(await sweep()).toEqual(nothing)
     const { rows } = await pool.query('select parked from delivery_reports')

@@ -108,12 +108,13 @@ const withUnfinishedJob = (queue: string, field: string) =>
   `(select data ->> '${field}' from pgboss.job where name = '${queue}' and state < 'completed' and data ->> '${field}' is not null)`
 
 /** Sends that are due and have no unfinished job, oldest first. A trigger's own transaction makes both, so there is no age limit. */
-export async function findSendsWithoutJob(db: Db): Promise<string[]> {
+export async function findSendsWithoutJob(db: Db, limit: number): Promise<string[]> {
   const { rows } = await db.query<{ dedupe_key: string }>(
     `select dedupe_key from email_sends
      where (state = 'queued' or (state = 'rejected' and send_after is not null)) and (send_after is null or send_after <= now())
        and dedupe_key not in ${withUnfinishedJob(SEND, 'key')}
-     order by queued_at limit 1000 for no key update skip locked`,
+     order by queued_at limit $1 for no key update skip locked`,
+    [limit],
   )
   return rows.map((row) => row.dedupe_key)
 }

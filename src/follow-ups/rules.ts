@@ -6,9 +6,11 @@ import type { Log } from '../log.ts'
 import { readReport } from '../providers/inboxili.ts'
 import { requestOf } from '../providers/provider.ts'
 import { payloadOf } from '../providers/read-events.ts'
+import { excludeForm } from '../sends/address.ts'
 import { dedupeKeySchema } from '../sends/key.ts'
 import { messageSchema } from '../sends/message.ts'
-import { settle } from '../sends/settle.ts'
+import { isPerPeriod } from '../sends/policies.ts'
+import { rematch, settle } from '../sends/settle.ts'
 import { type EnqueueSends, type SendRequest, triggerSend } from '../sends/trigger.ts'
 
 export interface ProcessDeps {
@@ -71,11 +73,18 @@ async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: 
 
   if (source.settles) {
     const report = readReport(payload, event.received_at)
+    const isExclusive = config.account === 'exclusive'
     await inTransaction(deps.pool, async (tx) => {
       // Settling locks the message, which must come before any row. Done twice it changes nothing.
-      await settle(tx, { event: event.id, ...report })
+      await settle(tx, { event: event.id, ...report }, isExclusive)
       await markProcessed(tx, event, 'processed')
     })
+    // What is committed by now stands whatever happens here; if it fails, the sweep does it.
+    if (report.recipient !== undefined) {
+      await rematch(deps.pool, excludeForm(report.recipient), isExclusive).catch((error: unknown) =>
+        deps.log.warn({ error, event: event.id }, 'matching again failed'),
+      )
+    }
     return false
   }
 
@@ -124,11 +133,16 @@ async function askRule(rule: FollowUpRule, payload: unknown, event: StoredEvent)
   }
 }
 
-const emailSchema = z.strictObject({
-  key: dedupeKeySchema,
-  policy: z.literal('claim').default('claim'),
-  message: messageSchema,
-})
+const emailSchema = z
+  .strictObject({
+    key: dedupeKeySchema,
+    policy: z.enum(['claim', 'per_period', 'timestamp', 'prefer_duplicate']).default('claim'),
+    message: messageSchema,
+  })
+  .refine(({ key, policy }) => policy !== 'per_period' || isPerPeriod(key), {
+    path: ['key'],
+    message: 'policy per_period needs a period as its last part',
+  })
 
 function readEmail(rule: string, email: FollowUpEmail): Wanted {
   const { key, policy, ...message } = email ?? {}

@@ -4,6 +4,7 @@ import { z } from 'zod'
 import { inTransaction } from '../db.ts'
 import type { State, Status } from '../sends/lifecycle.ts'
 import { messageSchema } from '../sends/message.ts'
+import { isPerPeriod, policies } from '../sends/policies.ts'
 import { type EnqueueSends, triggerSend } from '../sends/trigger.ts'
 import { findSend, findState, type Send } from './send-queries.ts'
 
@@ -13,17 +14,22 @@ const MOST_WAITING = 200
 const POLL_EVERY_MS = 200
 
 /** What `POST /v1/sends` takes. */
-export const sendRequestSchema = z.strictObject({
-  dedupe_key: z
-    .string()
-    .max(512)
-    .refine(
-      (key) => key.trim() !== '' && key.isWellFormed() && !/\p{Cc}/u.test(key),
-      'must be a text without control characters',
-    ),
-  policy: z.literal('claim').default('claim'),
-  message: messageSchema,
-})
+export const sendRequestSchema = z
+  .strictObject({
+    dedupe_key: z
+      .string()
+      .max(512)
+      .refine(
+        (key) => key.trim() !== '' && key.isWellFormed() && !/\p{Cc}/u.test(key),
+        'must be a text without control characters',
+      ),
+    policy: z.enum(policies).default('claim'),
+    message: messageSchema,
+  })
+  .refine(({ dedupe_key, policy }) => policy !== 'per_period' || isPerPeriod(dedupe_key), {
+    path: ['dedupe_key'],
+    message: 'policy per_period needs a period as its last part',
+  })
 export type SendBody = z.output<typeof sendRequestSchema>
 
 /** Whether a value is nested so deeply that walking it by recursion could end the stack. */
@@ -41,6 +47,8 @@ export type Requested =
   | { outcome: 'queued' | 'held'; send: Send }
   /** The key stands for another message. */
   | { outcome: 'conflict'; status: Status; fields: string[] }
+  /** Policy `unguarded`: this recipient has had as many of this kind as may be. */
+  | { outcome: 'rate_limited' }
 
 /** Queues the send, or finds the one that holds its key; the same request twice is one send. */
 export async function requestSend(pool: pg.Pool, enqueue: EnqueueSends, body: SendBody, requestedBy: string): Promise<Requested> {
@@ -51,7 +59,8 @@ export async function requestSend(pool: pg.Pool, enqueue: EnqueueSends, body: Se
   if (triggered.outcome === 'held' && triggered.differs.length > 0) {
     return { outcome: 'conflict', status: triggered.status, fields: triggered.differs }
   }
-  return { outcome: triggered.outcome, send: await sendOf(pool, key) }
+  if (triggered.outcome === 'rate_limited') return triggered
+  return { outcome: triggered.outcome, send: await sendOf(pool, triggered.key) }
 }
 
 async function sendOf(pool: pg.Pool, key: string): Promise<Send> {

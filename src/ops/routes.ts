@@ -48,6 +48,8 @@ export function opsRoutes({ pool, log, replay, enqueueSends, now = () => new Dat
         const { status: send_status, fields } = requested
         return void sendProblem(res, 409, 'key_conflict', 'another message holds this key', { fields, send_status })
       }
+      if (requested.outcome === 'rate_limited')
+        return void sendProblem(res, 429, 'rate_limited', 'this recipient has had as many emails of this kind as may be')
       const seconds = waitSeconds(req.get('prefer'))
       if (seconds === 0) return void res.status(requested.outcome === 'queued' ? 202 : 200).json(requested.send)
 

@@ -48,7 +48,10 @@ export interface DeliveryReport {
   kind: string
   messageId?: string
   recipient?: string
+  subject?: string
   occurredAt: Date
+  /** Whether the event says its time itself; else it is that of its receipt. */
+  hasOwnTime: boolean
   bounceKind?: 'hard' | 'soft' | 'unknown'
 }
 
@@ -74,12 +77,15 @@ export function readReport(payload: unknown, receivedAt: Date): DeliveryReport {
   const kind = text(field(payload, 'event')) ?? 'unknown'
   const messageId = text(field(payload, 'message_id'))
   const recipient = RECIPIENTS.map((name) => address(field(payload, name))).find((value) => value !== undefined)
-  const times = TIMES.map((name) => readTime(field(payload, name)))
+  const time = TIMES.map((name) => readTime(field(payload, name))).find((value) => value !== undefined)
+  const subject = text(field(payload, 'subject'))?.slice(0, LONGEST_TEXT)
   return {
     kind,
     ...(messageId && { messageId }),
     ...(recipient && { recipient }),
-    occurredAt: times.find((time) => time !== undefined) ?? receivedAt,
+    ...(subject && { subject }),
+    occurredAt: time ?? receivedAt,
+    hasOwnTime: time !== undefined,
     ...(/bounce/i.test(kind) && { bounceKind: readBounceKind(payload) }),
   }
 }

@@ -1,13 +1,16 @@
 import type { Tx } from '../db.ts'
 import { moves, type State } from './lifecycle.ts'
 import type { CallOutcome } from './outcome.ts'
-import { joinReports, lockMessage } from './settle.ts'
+import { closeUnguarded } from './policies.ts'
+import { joinReports, lockFor } from './settle.ts'
 import type { EnqueueSends } from './trigger.ts'
 
 /** Which attempt of which send was called; the attempt's ID is the claim token. */
 export interface Called {
   key: string
   attempt: string
+  /** Under which the recipient is locked. */
+  matchKey: string
 }
 
 const CALLS_UNDER_RATE_LIMIT = 5
@@ -21,10 +24,11 @@ const LONGEST_UNREACHED_WAIT_SECONDS = 900
  */
 export async function recordOutcome(tx: Tx, enqueue: EnqueueSends, called: Called, outcome: CallOutcome): Promise<boolean> {
   const messageId = 'messageId' in outcome ? (outcome.messageId ?? null) : null
-  if (messageId !== null) await lockMessage(tx, messageId)
+  await lockFor(tx, called.matchKey, messageId ?? undefined)
   if (!(await closeAttempt(tx, called, outcome, messageId))) return false
 
   const moved = await moveSend(tx, called, outcome)
+  if (moved?.state === 'needs_review') await closeUnguarded(tx, [called.key])
   const repeatSeconds = moved && secondsUntilRepeat(outcome, moved)
   if (repeatSeconds !== undefined) await repeatLater(tx, enqueue, called, repeatSeconds)
   if (messageId !== null) await joinReports(tx, messageId)

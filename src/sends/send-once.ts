@@ -3,11 +3,13 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type pg from 'pg'
 import { type Db, inTransaction, isStorageAway } from '../db.ts'
 import type { Log } from '../log.ts'
+import { askLeave, noteOutcome } from './hold.ts'
 import { moves } from './lifecycle.ts'
 import type { Message } from './message.ts'
 import type { CallOutcome } from './outcome.ts'
 import type { RateSlot } from './rate-slots.ts'
 import { type Called, recordOutcome } from './record.ts'
+import { rematch } from './settle.ts'
 import type { EnqueueSends } from './trigger.ts'
 
 export interface SendDeps {
@@ -17,6 +19,10 @@ export interface SendDeps {
   takeSlot(): Promise<RateSlot>
   holdSlots(seconds: number): Promise<void>
   enqueue: EnqueueSends
+  /** While sending is held, one send is tried so often. */
+  probeEveryMs: number
+  /** Nobody but this service sends with the account. */
+  isExclusive(): boolean
   log: Log
   /** Aborted when the process stops: nothing is claimed from then on. It never reaches a call that has begun. */
   stopping: AbortSignal
@@ -42,12 +48,15 @@ const LONGEST_HOLD_SECONDS = 300
 export async function sendOnce(deps: SendDeps, key: string): Promise<'done' | 'nothing to do'> {
   // A look before the slot, so that a job with nothing to do doesn't use up the budget; the claim decides.
   if (!(await isDue(deps.pool, key))) return 'nothing to do'
+  const leave = await askLeave(deps.pool, deps.probeEveryMs)
+  // The sweep makes a new job when sending goes on.
+  if (leave === 'held') return 'nothing to do'
   let slot = await deps.takeSlot()
   await pause(slot.waitMs, deps.stopping)
   // The job goes back to the queue, for a process that goes on.
   if (deps.stopping.aborted) throw new Error('stopping: nothing was claimed')
 
-  const claim = await claimSend(deps.pool, key)
+  const claim = await claimSend(deps.pool, key, leave === 'probe')
   if (!claim) return 'nothing to do'
   // Late calls would bunch up past Inboxili's limit, so a slot that went stale on the way is replaced.
   if (isStale(slot)) {
@@ -65,6 +74,10 @@ export async function sendOnce(deps: SendDeps, key: string): Promise<'done' | 'n
     'call ended',
   )
   await record(deps, claim, outcome)
+  // Events of this recipient may have waited for this; if it fails, the sweep does it.
+  await rematch(deps.pool, claim.matchKey, deps.isExclusive()).catch((error: unknown) =>
+    deps.log.warn({ error, attempt: claim.attempt }, 'matching again failed'),
+  )
   if (outcome.kind === 'rate_limited' && outcome.retryAfterSeconds !== undefined) {
     await deps.holdSlots(Math.min(outcome.retryAfterSeconds, LONGEST_HOLD_SECONDS)).catch(() => undefined)
   }
@@ -88,27 +101,28 @@ async function isDue(db: Db, key: string): Promise<boolean> {
 }
 
 /** Takes the key and opens the attempt, in one committed statement. Undefined: it is taken, settled or not due. */
-async function claimSend(db: Db, key: string): Promise<Claim | undefined> {
+async function claimSend(db: Db, key: string, isProbe: boolean): Promise<Claim | undefined> {
   const attempt = randomUUID()
   const at = performance.now()
-  const { rows } = await db.query<{ message: Message }>({
+  const { rows } = await db.query<{ message: Message; match_key: string }>({
     name: 'claim-send',
     // A rejected send has a send_after only if its job may repeat it; all others wait for the next trigger.
     text: `with claimed as (
         update email_sends set state = 'claimed', version = version + 1, claim_token = $2, claimed_at = now(), sending_at = null, send_after = null
         where dedupe_key = $1 and state = any ($3) and (state <> 'rejected' or send_after is not null)
           and (send_after is null or send_after <= now())
-        returning dedupe_key, recipient, message
+          and ($4 or not exists (select from sending_control where held_reason is not null))
+        returning dedupe_key, recipient, match_key, message
       ), attempt as (
-        insert into send_attempts (id, dedupe_key, recipient, number)
-        select $2, dedupe_key, recipient,
+        insert into send_attempts (id, dedupe_key, recipient, match_key, number)
+        select $2, dedupe_key, recipient, match_key,
           1 + (select coalesce(max(number), 0) from send_attempts earlier where earlier.dedupe_key = claimed.dedupe_key)
         from claimed
       )
-      select message from claimed`,
-    values: [key, attempt, moves.claim.claimed],
+      select message, match_key from claimed`,
+    values: [key, attempt, moves.claim.claimed, isProbe],
   })
-  return rows[0] && { key, attempt, message: rows[0].message, at }
+  return rows[0] && { key, attempt, message: rows[0].message, matchKey: rows[0].match_key, at }
 }
 
 /** Commits that the call begins. False: the claim was taken away, and nothing may be called. */
@@ -129,7 +143,12 @@ async function startCall(db: Db, claim: Claim): Promise<boolean> {
 async function record(deps: SendDeps, claim: Claim, outcome: CallOutcome): Promise<void> {
   for (let tries = 1; ; tries += 1) {
     try {
-      await inTransaction(deps.pool, (tx) => recordOutcome(tx, deps.enqueue, claim, outcome))
+      const isTurn = await inTransaction(deps.pool, async (tx) => {
+        await recordOutcome(tx, deps.enqueue, claim, outcome)
+        return noteOutcome(tx, outcome, deps.probeEveryMs)
+      })
+      if (isTurn && outcome.kind !== 'accepted')
+        deps.log.error({ attempt: claim.attempt, outcome: outcome.kind }, 'sending is held')
       return
     } catch (error) {
       deps.log.error({ error, attempt: claim.attempt, tries }, 'recording failed')

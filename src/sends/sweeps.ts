@@ -1,7 +1,9 @@
 import type pg from 'pg'
 import { inTransaction, type Tx } from '../db.ts'
+import { isHeld } from './hold.ts'
 import { moves } from './lifecycle.ts'
-import { findJoinable, joinReports, lockMessage } from './settle.ts'
+import { closeUnguarded, resendPreferred } from './policies.ts'
+import { findJoinable, findRematchable, joinReports, lockFor, rematch } from './settle.ts'
 import type { EnqueueSends } from './trigger.ts'
 
 /** What one sweep changed. */
@@ -12,39 +14,51 @@ export interface SweepResult {
   staleCalls: number
   /** Waiting sends that had no job. */
   orphanSends: number
+  /** Sends of policy `prefer_duplicate` that are called again. */
+  resends: number
   /** Delivery events that found their send late. */
   joinedMessages: number
+}
+
+export interface SweepSettings {
+  staleAfterMs: number
+  reviewAfterMs: number
+  isExclusive: boolean
 }
 
 /** Finds what dead workers left. Any number of processes may run it at once; each row moves once, by its own guard. */
 export async function sweepSends(
   pool: pg.Pool,
   enqueue: EnqueueSends,
-  staleAfterMs: number,
+  { staleAfterMs, reviewAfterMs, isExclusive }: SweepSettings,
   findOrphans: FindOrphans,
 ): Promise<SweepResult> {
   const staleClaims = await inTransaction(pool, (tx) => requeueStaleClaims(tx, enqueue, staleAfterMs))
   const staleCalls = await inTransaction(pool, (tx) => reviewStaleCalls(tx, staleAfterMs))
   const orphanSends = await inTransaction(pool, async (tx) => {
-    const keys = await findOrphans(tx)
+    // While sending is held, one is enough: it is the next probe.
+    const keys = await findOrphans(tx, (await isHeld(tx)) ? 1 : 1_000)
     await enqueue(
       tx,
       keys.map((key) => ({ key })),
     )
     return keys.length
   })
+  const resends = await inTransaction(pool, (tx) => resendPreferred(tx, enqueue, reviewAfterMs))
   const joinable = await findJoinable(pool, 1_000)
   for (const messageId of joinable) {
     await inTransaction(pool, async (tx) => {
-      await lockMessage(tx, messageId)
+      await lockFor(tx, null, messageId)
       await joinReports(tx, messageId)
     })
   }
-  return { staleClaims, staleCalls, orphanSends, joinedMessages: joinable.length }
+  let joinedMessages = joinable.length
+  for (const recipient of await findRematchable(pool, 1_000)) joinedMessages += await rematch(pool, recipient, isExclusive)
+  return { staleClaims, staleCalls, orphanSends, resends, joinedMessages }
 }
 
 /** Keys of sends that wait and have no unfinished job; the queue knows which. */
-export type FindOrphans = (tx: Tx) => Promise<string[]>
+export type FindOrphans = (tx: Tx, limit: number) => Promise<string[]>
 
 async function requeueStaleClaims(tx: Tx, enqueue: EnqueueSends, staleAfterMs: number): Promise<number> {
   const { rows } = await tx.query<{ dedupe_key: string }>(
@@ -70,7 +84,7 @@ async function requeueStaleClaims(tx: Tx, enqueue: EnqueueSends, staleAfterMs: n
 }
 
 async function reviewStaleCalls(tx: Tx, staleAfterMs: number): Promise<number> {
-  const { rowCount } = await tx.query(
+  const { rows } = await tx.query<{ dedupe_key: string }>(
     `with stale as (
        select dedupe_key, claim_token from email_sends
        where state = any ($2) and sending_at < now() - $1::float8 * interval '1 ms' order by dedupe_key for no key update skip locked limit 1000
@@ -79,8 +93,13 @@ async function reviewStaleCalls(tx: Tx, staleAfterMs: number): Promise<number> {
        where send_attempts.id = stale.claim_token and outcome = 'in_flight'
      )
      update email_sends set state = 'needs_review', version = version + 1, last_error = 'worker stopped during send'
-     from stale where email_sends.dedupe_key = stale.dedupe_key and email_sends.claim_token = stale.claim_token`,
+     from stale where email_sends.dedupe_key = stale.dedupe_key and email_sends.claim_token = stale.claim_token
+     returning email_sends.dedupe_key`,
     [staleAfterMs, moves.sweep.needs_review],
   )
-  return rowCount ?? 0
+  await closeUnguarded(
+    tx,
+    rows.map((row) => row.dedupe_key),
+  )
+  return rows.length
 }

@@ -1,6 +1,8 @@
 import type { Tx } from '../db.ts'
+import { excludeForm } from './address.ts'
 import { moves, type Status } from './lifecycle.ts'
 import { differingFields, type Message, messageHash } from './message.ts'
+import { type Policy, takeMark, takeUnguarded } from './policies.ts'
 
 /** Makes the job of a send, in the transaction that makes the send wait. */
 export type EnqueueSends = (tx: Tx, jobs: readonly { key: string; startAfter?: Date | undefined }[]) => Promise<void>
@@ -8,7 +10,7 @@ export type EnqueueSends = (tx: Tx, jobs: readonly { key: string; startAfter?: D
 /** What a trigger asks for. */
 export interface SendRequest {
   key: string
-  policy: 'claim'
+  policy: Policy
   message: Message
   sourceEvent: string | undefined
   /** `event:ID`, `token:NAME` or `person:NAME`. */
@@ -16,27 +18,36 @@ export interface SendRequest {
 }
 
 export type Triggered =
-  | { outcome: 'queued' }
-  /** The key is taken: by a send in this state, whose message differs in these fields. */
-  | { outcome: 'held'; status: Status; recipient: string; differs: string[] }
+  /** Under this key: policy `unguarded` adds a random part to it. */
+  | { outcome: 'queued'; key: string }
+  /** The key is taken, or the mark of policy `timestamp`: by this send, whose message differs in these fields. */
+  | { outcome: 'held'; key: string; status: Status; recipient: string; differs: string[] }
+  /** Policy `unguarded`: the recipient has had as many of this kind as may be. */
+  | { outcome: 'rate_limited' }
 
 /**
  * Queues a send together with its job; a key that is held (by a send in any state but `rejected`) stays as it is. It guards
  * nothing yet: the claim does. The caller's transaction makes both or neither.
  */
 export async function triggerSend(tx: Tx, enqueue: EnqueueSends, request: SendRequest): Promise<Triggered> {
+  const recipient = request.message.to
+  const key = request.policy === 'unguarded' ? await takeUnguarded(tx, request.key, recipient) : request.key
+  if (key === undefined) return { outcome: 'rate_limited' }
+  const marked = request.policy === 'timestamp' ? await takeMark(tx, key, recipient) : undefined
+  if (marked !== undefined) return heldBy(tx, marked, undefined)
+
   const { rowCount } = await tx.query({
     name: 'trigger-send',
-    text: `insert into email_sends (dedupe_key, state, policy, recipient, message, message_sha256, source_event, requested_by)
-      values ($1, 'queued', $2, $3, $4, $5, $6, $7)
+    text: `insert into email_sends (dedupe_key, state, policy, recipient, message, message_sha256, source_event, requested_by, match_key)
+      values ($1, 'queued', $2, $3, $4, $5, $6, $7, $9)
       on conflict (dedupe_key) do update set
         state = 'queued', version = email_sends.version + 1, queued_at = now(), send_after = null, last_error = null,
         rate_limited_calls = 0, unreached_calls = 0,
-        policy = excluded.policy, recipient = excluded.recipient, message = excluded.message,
+        policy = excluded.policy, recipient = excluded.recipient, match_key = excluded.match_key, message = excluded.message,
         message_sha256 = excluded.message_sha256, source_event = excluded.source_event, requested_by = excluded.requested_by
       where email_sends.state = any ($8)`,
     values: [
-      request.key,
+      key,
       request.policy,
       request.message.to,
       JSON.stringify(request.message),
@@ -44,20 +55,25 @@ export async function triggerSend(tx: Tx, enqueue: EnqueueSends, request: SendRe
       request.sourceEvent ?? null,
       request.requestedBy,
       moves.trigger.queued,
+      excludeForm(request.message.to),
     ],
   })
   if (rowCount === 1) {
-    await enqueue(tx, [{ key: request.key }])
-    return { outcome: 'queued' }
+    await enqueue(tx, [{ key }])
+    return { outcome: 'queued', key }
   }
+  return heldBy(tx, key, request.message)
+}
 
+/** The send that holds a key; what differs in its message is told where the same email was asked for. */
+async function heldBy(tx: Tx, key: string, message: Message | undefined): Promise<Triggered> {
   // A second statement, as the first one's snapshot may be from before the row that holds the key.
   const { rows } = await tx.query<{ status: Status; recipient: string; message: Message }>(
     'select status, recipient, message from email_sends where dedupe_key = $1',
-    [request.key],
+    [key],
   )
   const holder = rows[0]
   if (!holder) throw new Error('a send that holds its key has vanished: rows of email_sends must never be deleted')
-  const { status, recipient, message } = holder
-  return { outcome: 'held', status, recipient, differs: differingFields(message, request.message) }
+  const { status, recipient, message: held } = holder
+  return { outcome: 'held', key, status, recipient, differs: message ? differingFields(held, message) : [] }
 }

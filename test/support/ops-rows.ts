@@ -20,6 +20,7 @@ export async function insertSend(db: Db, key: string, columns: Columns = {}): Pr
   const message = { to: 'ada@example.com', from_email: 'billing@example.com', subject: 'Your receipt', text_body: 'secret text' }
   await insert(db, 'email_sends', {
     dedupe_key: key,
+    match_key: String(columns.recipient ?? 'ada@example.com').toLowerCase(),
     state,
     policy: 'claim',
     recipient: 'ada@example.com',
@@ -35,7 +36,8 @@ export async function insertSend(db: Db, key: string, columns: Columns = {}): Pr
 /** An attempt; answers its id, which is a claim token. */
 export async function insertAttempt(db: Db, key: string, columns: Columns = {}): Promise<string> {
   const id = randomUUID()
-  await insert(db, 'send_attempts', { id, dedupe_key: key, number: 1, recipient: 'ada@example.com', ...columns })
+  const recipient = String(columns.recipient ?? 'ada@example.com')
+  await insert(db, 'send_attempts', { id, dedupe_key: key, number: 1, recipient, match_key: recipient.toLowerCase(), ...columns })
   return id
 }
 

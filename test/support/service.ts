@@ -66,6 +66,8 @@ export async function testService(
     takeSlot: async () => ({ waitMs: 0, at: performance.now() }),
     holdSlots: async () => undefined,
     enqueue: jobs.enqueueSends,
+    probeEveryMs: 60_000,
+    isExclusive: () => config.current.account === 'exclusive',
     log,
     stopping: new AbortController().signal,
   }
@@ -100,7 +102,7 @@ export async function testService(
         'tester',
         'test',
       ),
-    sweep: (staleAfterMs) => sweepSends(pool, jobs.enqueueSends, staleAfterMs, findSendsWithoutJob),
+    sweep: (staleAfterMs) => sweepSends(pool, jobs.enqueueSends, { staleAfterMs, reviewAfterMs: 600_000, isExclusive: true }, findSendsWithoutJob),
     async drain() {
       const failures: unknown[] = []
       const { rows: events } = await pool.query<{ id: string }>(
