@@ -2,10 +2,16 @@
 
 -- The recipient in the widest form that could be the same mailbox: what may belong together is looked for under it.
 alter table email_sends add column match_key text;
-update email_sends set match_key = lower(recipient);
+-- As sends/address.ts makes it; a domain outside of ASCII stays as it is.
+create function pg_temp.widest_form(recipient text) returns text language sql immutable as $$
+  select case when domain in ('gmail.com', 'googlemail.com') then replace(untagged, '.', '') || '@gmail.com' else untagged || '@' || domain end
+  from (select regexp_replace(substring(address from '^(.*)@'), '\+.*$', '') as untagged, substring(address from '@([^@]*)$') as domain
+        from (select lower(trim(recipient)) as address) as normal) as parts
+$$;
+update email_sends set match_key = pg_temp.widest_form(recipient);
 alter table email_sends alter column match_key set not null;
 alter table send_attempts add column match_key text;
-update send_attempts set match_key = lower(recipient);
+update send_attempts set match_key = pg_temp.widest_form(recipient);
 alter table send_attempts alter column match_key set not null;
 create index send_attempts_without_message on send_attempts (match_key, claimed_at)
   where message_id is null and outcome in ('in_flight', 'unknown', 'accepted');
@@ -20,6 +26,8 @@ alter table delivery_reports
 create index delivery_reports_parked_by_recipient on delivery_reports (match_key, occurred_at) where attempt is null;
 
 alter table settlements add column evidence jsonb;
+-- What people decided about one send.
+create index audit_log_by_subject on audit_log (subject);
 
 -- One row: what holds all processes.
 create table sending_control (
@@ -31,13 +39,16 @@ create table sending_control (
   held_at timestamptz,
   next_probe_at timestamptz,
   unknown_in_a_row integer not null default 0,
+  -- Which server and timeline this was; another one after a restore.
+  database_id text not null,
   -- `suggest`: events that name only a recipient settle nothing by themselves, until a person has looked.
   matching text not null default 'auto' constraint sending_control_matching check (matching in ('auto', 'suggest')),
   matching_reason text,
   matching_at timestamptz,
   constraint sending_control_held check ((held_reason is null) = (held_at is null))
 );
-insert into sending_control default values;
+insert into sending_control (database_id)
+  select system_identifier || '/' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) from pg_control_system();
 
 -- Policy `timestamp`: one email of a kind to a recipient, whatever its key. Without a foreign key, as the mark is taken first.
 create table email_marks (
@@ -66,6 +77,7 @@ drop function email_sends_keep_mark;
 drop table email_marks;
 
 drop table sending_control;
+drop index audit_log_by_subject;
 alter table settlements drop column evidence;
 drop index delivery_reports_parked_by_recipient;
 alter table delivery_reports drop column candidates, drop column subject, drop column has_own_time, drop column match_key;

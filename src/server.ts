@@ -152,12 +152,22 @@ export async function startWork(settings: Settings): Promise<Running> {
     // Each by itself, so that one that fails doesn't keep the others from running.
     const sweep = (name: string, task: () => Promise<object>, everyMs = settings.sweepEveryMs) => repeat(everyMs, name, task, log)
     const sweeps = [
-      sweep('sends', async () => {
-        const found = await sweepSends(pool, jobs.enqueueSends, { ...settings, isExclusive: isExclusive() }, findSendsWithoutJob)
-        if (found.staleCalls > 0)
-          log.warn({ sends: found.staleCalls }, 'sends need a decision: their worker stopped during the call')
-        return found
-      }),
+      sweep(
+        'sends',
+        async () => {
+          const found = await sweepSends(
+            pool,
+            jobs.enqueueSends,
+            { ...settings, isExclusive: isExclusive() },
+            findSendsWithoutJob,
+          )
+          if (found.staleCalls > 0)
+            log.warn({ sends: found.staleCalls }, 'sends need a decision: their worker stopped during the call')
+          return found
+        },
+        // It also makes the job of the next probe.
+        Math.min(settings.sweepEveryMs, settings.probeEveryMs),
+      ),
       sweep('events', async () => ({ orphanEvents: await sweepEvents(pool, findEventsWithoutJob, jobs.enqueueEvents) })),
       // It looks through all old events, which is no work for every half minute.
       sweep(

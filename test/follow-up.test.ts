@@ -430,7 +430,11 @@ describe('what goes wrong', () => {
     ['an address that is none', { to: 'ada' }, 'to: not an email address'],
     ['an unknown field', { 'b\0cc': 'eve@example.com' }, 'Unrecognized key: "bcc"'],
     ['no content', { html_body: undefined }, 'needs template_id, html_body or text_body'],
-    ['a policy that does not exist', { policy: 'hope' }, 'policy: Invalid input: expected "claim"'],
+    [
+      'a policy that does not exist',
+      { policy: 'hope' },
+      'policy: Invalid option: expected one of "claim"|"per_period"|"timestamp"|"prefer_duplicate"',
+    ],
     ['template data that is no JSON', { template_data: { a: { 'n\0': 1n } } }, 'template_data.a: Invalid input'],
     ['two faults', { to: 'ada', from_email: 'b' }, 'to: not an email address; from_email: not an email address'],
   ])('an email with %s fails the event with a clear error', async (_, fields, problem) => {

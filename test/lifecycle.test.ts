@@ -146,6 +146,9 @@ test('no file outside src/sends writes email_sends', () => {
   const writers = files.filter((file) => writes.test(readFileSync(join(root, file), 'utf8')))
 
   expect(writers.sort()).toEqual([
+    'sends/decide.ts',
+    'sends/join.ts',
+    'sends/policies.ts',
     'sends/record.ts',
     'sends/send-once.ts',
     'sends/settle.ts',

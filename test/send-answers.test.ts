@@ -6,7 +6,17 @@ import type { Fault } from '../src/sandbox/inboxili/faults.ts'
 import { type CallOutcome, outcomeOf } from '../src/sends/outcome.ts'
 import { sendOnce } from '../src/sends/send-once.ts'
 import { insertSend } from './support/ops-rows.ts'
-import { attemptsOf, callsTo, finishJobs, jobsOf, message, patientDatabase, queueSend, sendRow } from './support/sends.ts'
+import {
+  attemptsOf,
+  callsTo,
+  finishJobs,
+  jobsOf,
+  message,
+  patientDatabase,
+  queueSend,
+  resetControl,
+  sendRow,
+} from './support/sends.ts'
 import { API_KEY, testService } from './support/service.ts'
 
 const database = await patientDatabase()
@@ -26,7 +36,8 @@ beforeEach(() => {
   to = `k${number}@example.com`
 })
 
-afterEach(() => {
+afterEach(async () => {
+  await resetControl(pool)
   vi.restoreAllMocks()
   sandbox.disarm()
 })
@@ -48,6 +59,8 @@ describe('refusals', () => {
     const callsBefore = callsTo(service, to)
 
     const triggered = await queueSend(service, key, message(to, 'Another subject'))
+    // A refused key holds all sends; then this one is the probe.
+    await pool.query('update sending_control set next_probe_at = now() where held_reason is not null')
     await sendOnce(deps, key)
 
     expect(refused).toEqual({
@@ -58,7 +71,7 @@ describe('refusals', () => {
     })
     expect(rerun).toBe('nothing to do')
     expect(callsBefore).toBe(1)
-    expect(triggered).toEqual({ outcome: 'queued' })
+    expect(triggered).toEqual({ outcome: 'queued', key })
     expect(callsTo(service, to)).toBe(2)
     expect(sandbox.ledger.at(-1)?.message?.subject).toBe('Another subject')
     expect(await row('state', 'last_error')).toEqual({ state: 'sent', last_error: null })
@@ -108,7 +121,7 @@ describe('unknown outcomes', () => {
     await sendOnce(deps, key)
 
     expect(callsTo(service, to)).toBe(1)
-    expect(triggered).toEqual({ outcome: 'held', status: 'needs_review', recipient: to, differs: [] })
+    expect(triggered).toEqual({ outcome: 'held', key, status: 'needs_review', recipient: to, differs: [] })
     expect(await row('state', 'needs_review', 'last_error', 'send_after', 'completed_at')).toEqual({
       state: 'needs_review',
       needs_review: true,
@@ -128,7 +141,7 @@ describe('unknown outcomes', () => {
     await Promise.all(Array.from({ length: 5 }, () => sendOnce(impatient.deps, key)))
 
     expect(callsTo(impatient, to)).toBe(1)
-    expect(triggered).toEqual(Array(5).fill({ outcome: 'held', status: 'needs_review', recipient: to, differs: [] }))
+    expect(triggered).toEqual(Array(5).fill({ outcome: 'held', key, status: 'needs_review', recipient: to, differs: [] }))
     expect(await row('state', 'last_error')).toEqual({ state: 'needs_review', last_error: 'no answer in 0.25 s' })
     expect(await attemptsOf(pool, key)).toMatchObject([{ outcome: 'unknown', error: 'no answer in 0.25 s' }])
   })
@@ -221,7 +234,7 @@ describe('C-54 429', () => {
       state: 'rejected',
       last_error: '429 rate_limited: too many requests',
     })
-    expect(await queueSend(service, key)).toEqual({ outcome: 'queued' })
+    expect(await queueSend(service, key)).toEqual({ outcome: 'queued', key })
     sandbox.disarm()
     await sendOnce(deps, key)
     expect(await row('state')).toEqual({ state: 'sent' })
@@ -333,7 +346,7 @@ describe('errors before the first byte', () => {
 
     expect(first).toBeGreaterThan(0)
     expect(await row('state', 'send_after')).toEqual({ state: 'rejected', send_after: null })
-    expect(await queueSend(service, key)).toEqual({ outcome: 'queued' })
+    expect(await queueSend(service, key)).toEqual({ outcome: 'queued', key })
     await sendOnce({ ...deps, call: calling(() => notSent) }, key)
     expect(await waitOf()).toBeGreaterThan(0)
   })

@@ -14,6 +14,7 @@ import {
   message,
   patientDatabase,
   queueSend,
+  resetControl,
   sendRow,
   untilWaiting,
 } from './support/sends.ts'
@@ -35,7 +36,8 @@ beforeEach(() => {
   to = `k${number}@example.com`
 })
 
-afterEach(() => {
+afterEach(async () => {
+  await resetControl(pool)
   vi.restoreAllMocks()
   sandbox.disarm()
 })
@@ -94,7 +96,7 @@ describe('one call', () => {
     const triggered = await queueSend(service, key)
     const again = await sendOnce(deps, key)
 
-    expect(triggered).toEqual({ outcome: 'held', status: 'sent', recipient: to, differs: [] })
+    expect(triggered).toEqual({ outcome: 'held', key, status: 'sent', recipient: to, differs: [] })
     expect(again).toBe('nothing to do')
     expect(callsTo(service, to)).toBe(1)
   })
@@ -176,7 +178,11 @@ describe('one call', () => {
     const others = await Promise.all([sendOnce(deps, key), sendOnce(deps, key), queueSend(service, key)])
     answer(accepted())
 
-    expect(others).toEqual(['nothing to do', 'nothing to do', { outcome: 'held', status: 'sending', recipient: to, differs: [] }])
+    expect(others).toEqual([
+      'nothing to do',
+      'nothing to do',
+      { outcome: 'held', key, status: 'sending', recipient: to, differs: [] },
+    ])
     expect(await sending).toBe('done')
     expect(callsTo(service, to)).toBe(0)
     expect(await row('state', 'message_id')).toEqual({ state: 'sent', message_id: `m-${key}` })
@@ -298,7 +304,7 @@ describe('recording', () => {
         pool.query('select * from email_sends join send_attempts using (dedupe_key) where dedupe_key = $1', [key])
       const before = (await rows()).rows
 
-      expect([first, await record()]).toEqual([true, false])
+      expect([first, await record()]).toEqual(['moved', 'repeated'])
       expect((await rows()).rows).toEqual(before)
     }
   })
@@ -336,7 +342,7 @@ describe('recording', () => {
     await sweep.query('commit')
     await sweep.end()
 
-    expect(await recording).toBe(true)
+    expect(await recording).toBe('moved')
     expect(await row('state', 'message_id')).toEqual({ state: 'sent', message_id: `m-${key}` })
     expect(await attemptsOf(pool, key)).toMatchObject([{ outcome: 'accepted', message_id: `m-${key}` }])
   })
@@ -425,7 +431,7 @@ describe('C-60 a worker that stops', () => {
 
     const moved = await inTransaction(pool, (tx) => recordOutcome(tx, deps.enqueue, claim, accepted()))
 
-    expect(moved).toBe(false)
+    expect(moved).toBe('kept')
     expect(await row('state', 'message_id')).toEqual({ state: 'abandoned', message_id: null })
     expect(await attemptsOf(pool, key)).toMatchObject([{ outcome: 'accepted', message_id: `m-${key}` }])
   })
@@ -475,7 +481,7 @@ describe('C-60 a worker that stops', () => {
       second?.answer(accepted())
       await sending
 
-      expect(moved).toBe(false)
+      expect(moved).toBe('kept')
       expect(during).toEqual({ state: 'sending' })
       expect(await row('state', 'message_id')).toEqual({ state: 'sent', message_id: `m-${key}` })
       expect((await attemptsOf(pool, key)).map((it) => it.outcome)).toEqual([kind, 'accepted'])

@@ -1,13 +1,22 @@
 import fc from 'fast-check'
 import request from 'supertest'
-import { beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { inTransaction } from '../src/db.ts'
 import type { CallOutcome } from '../src/sends/outcome.ts'
-import { type Called, recordOutcome } from '../src/sends/record.ts'
+import { type Called, type Recorded, recordOutcome } from '../src/sends/record.ts'
 import { sendOnce } from '../src/sends/send-once.ts'
 import { type DeliveryReport, settle } from '../src/sends/settle.ts'
 import { insertAttempt, insertEvent } from './support/ops-rows.ts'
-import { attemptsOf, callsTo, insertCall, patientDatabase, queueSend, sendRow, untilWaiting } from './support/sends.ts'
+import {
+  attemptsOf,
+  callsTo,
+  insertCall,
+  patientDatabase,
+  queueSend,
+  resetControl,
+  sendRow,
+  untilWaiting,
+} from './support/sends.ts'
 import { hexHmac, INBOXILI_SECRET, testService } from './support/service.ts'
 
 const database = await patientDatabase()
@@ -18,6 +27,8 @@ const { deps, sandbox } = service
 let number = 0
 let key = ''
 let id = ''
+
+afterEach(() => resetControl(pool))
 
 beforeEach(() => {
   number += 1
@@ -206,19 +217,20 @@ describe('by the message id', () => {
       [`${key}@example.com`],
     )
     expect(rows).toEqual([
-      { message_id: 'nope', parked: 'no send has this message id' },
+      { message_id: 'nope', parked: 'foreign' },
       { message_id: null, parked: 'no message id' },
       { message_id: null, parked: 'no message id' },
     ])
   })
 
-  test('C-55 reports of foreign ids do not touch a send without a message id', async () => {
+  test('C-55 reports of other messages do not touch a send without a message id', async () => {
     sandbox.arm({ kind: 'null_id' })
     await queueSend(service, key)
     await sendOnce(deps, key)
     const before = await row('*')
 
-    await post({ event: 'delivered', message_id: `${id}-foreign`, to: `${key}@example.com` })
+    await post({ event: 'delivered', message_id: `${id}-foreign` })
+    await post({ event: 'delivered', message_id: `${id}-other`, to: `other-${key}@example.com` })
     await post({ event: 'bounced', to: `${key}@example.com` })
 
     expect(before).toMatchObject({ state: 'sent', message_id: null })
@@ -229,7 +241,9 @@ describe('by the message id', () => {
     await sent()
     const event = await insertEvent(pool, `again-${key}`, { source: 'inboxili' })
     const again = () =>
-      inTransaction(pool, (tx) => settle(tx, { event, kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true))
+      inTransaction(pool, (tx) =>
+        settle(tx, { event, kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true),
+      )
     await again()
     const before = await row('*')
 
@@ -286,7 +300,7 @@ describe('an unknown outcome', () => {
     expect(rows).toEqual([
       {
         grade: 'A',
-        rule_version: 1,
+        rule_version: 2,
         from_state: 'needs_review',
         to_state: 'sent',
         event_at: minute(0),
@@ -324,7 +338,7 @@ describe('an unknown outcome', () => {
     const claim = await insertCall(pool, key)
     await record(claim, odd())
 
-    await report({ kind: 'complained', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
+    await report({ kind: 'complained', messageId: id, occurredAt: minute(1) })
     await report({ kind: 'opened', messageId: id, occurredAt: minute(2) })
 
     expect(await row('state', 'complained_at')).toEqual({ state: 'needs_review', complained_at: minute(1) })
@@ -335,7 +349,7 @@ describe('an unknown outcome', () => {
     await record(claim, odd())
     await pool.query(`update email_sends set state = 'abandoned', version = version + 1 where dedupe_key = $1`, [key])
 
-    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
+    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1) })
 
     expect(await row('state', 'status', 'delivered_at')).toEqual({
       state: 'abandoned',
@@ -350,7 +364,7 @@ describe('an unknown outcome', () => {
     await record(claim, odd())
     await pool.query(`update email_sends set state = 'queued', version = version + 1 where dedupe_key = $1`, [key])
 
-    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
+    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1) })
 
     expect(await row('status')).toEqual({ status: 'delivered' })
     expect(await sendOnce(deps, key)).toBe('nothing to do')
@@ -366,9 +380,9 @@ describe('an unknown outcome', () => {
     await pool.query(`update email_sends set state = 'claimed', claim_token = $2 where dedupe_key = $1`, [key, second])
     await pool.query(`update email_sends set state = 'sending' where dedupe_key = $1`, [key])
 
-    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
+    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1) })
     const during = await row('status', 'delivered_at')
-    await record({ key, attempt: second }, accepted(`${id}-second`))
+    await record({ ...first, attempt: second }, accepted(`${id}-second`))
 
     expect(during).toEqual({ status: 'sending', delivered_at: minute(1) })
     expect(await row('status', 'message_id')).toEqual({ status: 'delivered', message_id: id })
@@ -379,7 +393,7 @@ describe('an unknown outcome', () => {
 describe('C-40 an event and the recording of its send', () => {
   test('the event first: it waits parked, and the recording takes it up', async () => {
     const claim = await insertCall(pool, key)
-    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
+    await report({ kind: 'delivered', messageId: id, occurredAt: minute(1) })
     const before = await row('status', 'delivered_at')
 
     await record(claim, accepted(id))
@@ -410,14 +424,14 @@ describe('C-40 an event and the recording of its send', () => {
   test('at the same time, the event a little ahead', async () => {
     const claim = await insertCall(pool, key)
     const event = await insertEvent(pool, `race-${key}`, { source: 'inboxili' })
-    let recording: Promise<boolean> | undefined
+    let recording: Promise<Recorded> | undefined
     await inTransaction(pool, async (tx) => {
       await settle(tx, { event, kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
       recording = record(claim, accepted(id))
       await untilWaiting(pool)
     })
 
-    expect(await recording).toBe(true)
+    expect(await recording).toBe('moved')
     expect(await row('status')).toEqual({ status: 'delivered' })
   })
 
@@ -426,7 +440,7 @@ describe('C-40 an event and the recording of its send', () => {
     let settling: Promise<void> | undefined
     await inTransaction(pool, async (tx) => {
       await recordOutcome(tx, deps.enqueue, claim, accepted(id))
-      settling = report({ kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
+      settling = report({ kind: 'delivered', messageId: id, occurredAt: minute(1) })
       await untilWaiting(pool)
     })
     await settling
@@ -538,7 +552,7 @@ test('I11 the same reports in any order, repeated and around the recording, make
 test('the evidence of settlements only grows', async () => {
   const claim = await insertCall(pool, key)
   await record(claim, { kind: 'unknown', reason: 'unknown_status', messageId: id, error: 'unknown status' })
-  await report({ kind: 'delivered', messageId: id, occurredAt: minute(1), hasOwnTime: true }, true)
+  await report({ kind: 'delivered', messageId: id, occurredAt: minute(1) })
 
   await expect(pool.query('update settlements set grade = $1', ['P'])).rejects.toThrow('settlements only grows')
   await expect(pool.query('delete from settlements')).rejects.toThrow('settlements only grows')

@@ -14,6 +14,7 @@ import {
   message,
   patientDatabase,
   queueSend,
+  resetControl,
   sendRow,
 } from './support/sends.ts'
 import { connect, testService } from './support/service.ts'
@@ -25,7 +26,7 @@ const { deps } = service
 const jobs = await openJobs(url)
 
 const STALE_AFTER_MS = 300_000
-const nothing = { staleClaims: 0, staleCalls: 0, orphanSends: 0, joinedMessages: 0 }
+const nothing = { staleClaims: 0, staleCalls: 0, orphanSends: 0, resends: 0, joinedMessages: 0 }
 const sweep = () => service.sweep(STALE_AFTER_MS)
 const sweepPendingEvents = () => sweepEvents(pool, findEventsWithoutJob, jobs.enqueueEvents)
 
@@ -39,6 +40,7 @@ beforeEach(() => {
 
 // A sweep looks at all rows, so no test leaves any for the next.
 afterEach(async () => {
+  await resetControl(pool)
   await pool.query(
     'truncate email_sends, send_attempts, follow_ups, delivery_reports, settlements, webhook_events, webhook_bodies, webhook_conflicts cascade',
   )
@@ -129,7 +131,9 @@ describe('I13 what a dead worker left', () => {
     await insertClaim(key, 301)
     const enqueue = async () => Promise.reject(new Error('killed'))
     const { sweepSends } = await import('../src/sends/sweeps.ts')
-    await expect(sweepSends(pool, enqueue, { staleAfterMs: STALE_AFTER_MS, reviewAfterMs: 600_000, isExclusive: true }, async () => [])).rejects.toThrow('killed')
+    await expect(
+      sweepSends(pool, enqueue, { staleAfterMs: STALE_AFTER_MS, reviewAfterMs: 600_000, isExclusive: true }, async () => []),
+    ).rejects.toThrow('killed')
     const left = [await row('state'), await attemptsOf(pool, key)]
 
     await sweep()
@@ -230,11 +234,13 @@ describe('delivery events that lie parked although their send is known', () => {
 
   test('of unknown messages stay parked', async () => {
     const event = await insertEvent(pool, `${key}:delivered`, { source: 'inboxili' })
-    await inTransaction(pool, (tx) => settle(tx, { event, kind: 'delivered', messageId: 'nobody-s', occurredAt: new Date(), hasOwnTime: true }, true))
+    await inTransaction(pool, (tx) =>
+      settle(tx, { event, kind: 'delivered', messageId: 'nobody-s', occurredAt: new Date(), hasOwnTime: true }, true),
+    )
 
     expect(await sweep()).toEqual(nothing)
     const { rows } = await pool.query('select parked from delivery_reports')
-    expect(rows).toEqual([{ parked: 'no send has this message id' }])
+    expect(rows).toEqual([{ parked: 'no recipient' }])
   })
 })
 

@@ -6,7 +6,7 @@ import type { Log } from '../log.ts'
 import { readReport } from '../providers/inboxili.ts'
 import { requestOf } from '../providers/provider.ts'
 import { payloadOf } from '../providers/read-events.ts'
-import { excludeForm } from '../sends/address.ts'
+import { acceptForm } from '../sends/address.ts'
 import { dedupeKeySchema } from '../sends/key.ts'
 import { messageSchema } from '../sends/message.ts'
 import { isPerPeriod } from '../sends/policies.ts'
@@ -74,14 +74,15 @@ async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: 
   if (source.settles) {
     const report = readReport(payload, event.received_at)
     const isExclusive = config.account === 'exclusive'
-    await inTransaction(deps.pool, async (tx) => {
-      // Settling locks the message, which must come before any row. Done twice it changes nothing.
-      await settle(tx, { event: event.id, ...report }, isExclusive)
+    const matchKey = await inTransaction(deps.pool, async (tx) => {
+      // Settling locks the recipient and the message, which must come before any row. Done twice it changes nothing.
+      const locked = await settle(tx, { event: event.id, ...report }, isExclusive)
       await markProcessed(tx, event, 'processed')
+      return locked
     })
     // What is committed by now stands whatever happens here; if it fails, the sweep does it.
-    if (report.recipient !== undefined) {
-      await rematch(deps.pool, excludeForm(report.recipient), isExclusive).catch((error: unknown) =>
+    if (matchKey !== null) {
+      await rematch(deps.pool, matchKey, isExclusive).catch((error: unknown) =>
         deps.log.warn({ error, event: event.id }, 'matching again failed'),
       )
     }
@@ -185,12 +186,14 @@ async function followUp(
   // In the order of their keys, so that two events that ask for the same ones don't deadlock.
   for (const { rule, send } of sends.sort((a, b) => (a.send.key < b.send.key ? -1 : 1))) {
     const triggered = await triggerSend(tx, enqueue, { ...send, sourceEvent: event.id, requestedBy: `event:${event.id}` })
-    if (triggered.outcome === 'held' && !isSameAddress(triggered.recipient, send.message.to)) {
+    if (triggered.outcome === 'rate_limited') throw new Error('a rule asked for an unguarded send, which no schema lets through')
+    if (triggered.outcome === 'held' && acceptForm(triggered.recipient) !== acceptForm(send.message.to)) {
       const error = `key_taken: ${send.key} belongs to a send to another recipient`
       errors.push({ rule, error, isFinal: true })
       await noteFollowUp(tx, event, rule, send.key, 'key_taken', error)
     } else {
-      await noteFollowUp(tx, event, rule, send.key, triggered.outcome, null)
+      // The mark of policy `timestamp` may be held by a send under another key.
+      await noteFollowUp(tx, event, rule, triggered.key, triggered.outcome, null)
     }
   }
 
@@ -206,9 +209,6 @@ async function followUp(
   ])
   return !isFinal
 }
-
-const isSameAddress = (one: string, other: string) => comparable(one) === comparable(other)
-const comparable = (address: string) => address.normalize('NFC').toLowerCase()
 
 /** The event's own truth, whatever its job says: false when another worker was first. */
 async function markProcessed(tx: Tx, event: StoredEvent, status: 'processed' | 'ignored'): Promise<boolean> {

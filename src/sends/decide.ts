@@ -1,8 +1,8 @@
 import type pg from 'pg'
 import { inTransaction, type Tx } from '../db.ts'
+import { joinReports, lockFor } from './join.ts'
 import { moves, type State, type Status } from './lifecycle.ts'
 import { RULE_VERSION } from './match.ts'
-import { joinReports, lockFor } from './settle.ts'
 import type { EnqueueSends } from './trigger.ts'
 
 /** What a person says of a send whose outcome nobody could tell, or that it is to be looked at again. */
@@ -16,7 +16,7 @@ export type Decided =
   | { outcome: 'not_found' }
   /** The send has changed since it was seen, or its state doesn't allow the decision. */
   | { outcome: 'stale' | 'not_allowed'; status: Status; version: number }
-  /** The message ID belongs to another send's call. */
+  /** The message ID belongs to another send's call, or each call of this one has another. */
   | { outcome: 'message_taken' }
 
 /** Where each decision takes a send. */
@@ -36,37 +36,43 @@ export async function decide(pool: pg.Pool, enqueue: EnqueueSends, key: string, 
     const messageId = request.decision === 'sent' ? request.messageId : undefined
     // Before any row, as everybody who binds a message does.
     await lockFor(tx, seen.match_key, messageId)
-    if (messageId !== undefined && (await isAnothers(tx, key, messageId))) return { outcome: 'message_taken' }
+    const call = messageId === undefined ? undefined : await findCallOf(tx, key, messageId)
+    if (messageId !== undefined && call === undefined) return { outcome: 'message_taken' }
     const to = targets[request.decision]
     const { rows } = await tx.query<{ version: number; before: object }>({
       name: 'decide-send',
       text: `with old as (select * from email_sends where dedupe_key = $1 for no key update)
         update email_sends sends set state = $2, version = sends.version + 1, last_error = case when $2 = 'queued' then null else sends.last_error end,
-          completed_at = case when $2 = 'sent' then now() else sends.completed_at end,
+          message_id = coalesce($6, sends.message_id),
+          completed_at = case when $2 = 'sent' then now() when $2 = 'needs_review' then null else sends.completed_at end,
           settled_at = case when $2 in ('sent', 'abandoned') then now() when $2 = 'needs_review' then null else sends.settled_at end,
           settled_by = case when $2 in ('sent', 'abandoned') then 'person:' || $5 when $2 = 'needs_review' then null else sends.settled_by end,
           queued_at = case when $2 = 'queued' then now() else sends.queued_at end, send_after = null,
           rate_limited_calls = 0, unreached_calls = 0
         from old where sends.dedupe_key = old.dedupe_key and old.version = $3 and old.state = any ($4)
         returning sends.version, jsonb_build_object('state', old.state, 'version', old.version) as before`,
-      values: [key, to, request.version, moves.person[to], request.actor],
+      values: [key, to, request.version, moves.person[to], request.actor, messageId ?? null],
     })
     const decided = rows[0]
     if (!decided) {
       const now = (await findRow(tx, key)) ?? seen
       return { outcome: now.version === request.version ? 'not_allowed' : 'stale', status: now.status, version: now.version }
     }
-    if (messageId !== undefined) await attachMessage(tx, key, messageId)
     if (to === 'queued') await enqueue(tx, [{ key }])
-    if (to === 'sent' || to === 'abandoned') await keepEvidence(tx, key, to, request)
+    if (to === 'sent' || to === 'abandoned') await keepEvidence(tx, key, call, to, request)
     await tx.query({
       name: 'audit-decision',
       text: `insert into audit_log (actor, via, action, subject, reason, before, after)
         values ($1, $2, $3, 'send:' || $4, $5, $6, jsonb_build_object('state', $7::text, 'version', $8::int))`,
       values: [request.actor, request.via, request.decision, key, request.reason, decided.before, to, decided.version],
     })
-    if (messageId !== undefined) await joinReports(tx, messageId)
-    return { outcome: 'decided', version: decided.version, matchKey: seen.match_key }
+    if (messageId !== undefined) {
+      await tx.query('update send_attempts set message_id = $2 where id = $1 and message_id is null', [call, messageId])
+      await joinReports(tx, messageId)
+    }
+    // Facts of the message's events may have counted it up once more.
+    const now = await findRow(tx, key)
+    return { outcome: 'decided', version: now?.version ?? decided.version, matchKey: seen.match_key }
   })
 }
 
@@ -81,30 +87,30 @@ async function findRow(tx: Tx, key: string): Promise<Row | undefined> {
   return rows[0]
 }
 
-/** The message is locked, so that nobody can take it meanwhile. */
-async function isAnothers(tx: Tx, key: string, messageId: string): Promise<boolean> {
-  const { rowCount } = await tx.query('select from send_attempts where message_id = $1 and dedupe_key <> $2', [messageId, key])
-  return rowCount !== 0
+/** The call of this send whose message it is, else the latest that may be it. The message is locked, so that nobody takes it meanwhile. */
+async function findCallOf(tx: Tx, key: string, messageId: string): Promise<string | undefined> {
+  const { rows } = await tx.query<{ id: string }>(
+    `select id from send_attempts where dedupe_key = $1
+       and (message_id = $2 or (message_id is null and outcome in ('in_flight', 'unknown', 'accepted')
+         and not exists (select from send_attempts where message_id = $2)))
+     order by number desc limit 1`,
+    [key, messageId],
+  )
+  return rows[0]?.id
 }
 
-/** Gives a message to the latest call that has none, unless one of the send's calls has it already. */
-async function attachMessage(tx: Tx, key: string, messageId: string): Promise<void> {
-  await tx.query({
-    name: 'attach-message',
-    text: `update send_attempts set message_id = $2
-      where id = (select id from send_attempts where dedupe_key = $1 and message_id is null and called_at is not null order by number desc limit 1)
-        and not exists (select from send_attempts where message_id = $2)`,
-    values: [key, messageId],
-  })
-  await tx.query('update email_sends set message_id = $2 where dedupe_key = $1', [key, messageId])
-}
-
-async function keepEvidence(tx: Tx, key: string, to: State, { actor, reason }: DecisionRequest): Promise<void> {
+async function keepEvidence(
+  tx: Tx,
+  key: string,
+  call: string | undefined,
+  to: State,
+  { actor, reason }: DecisionRequest,
+): Promise<void> {
   await tx.query({
     name: 'keep-decision',
     text: `insert into settlements (dedupe_key, attempt, grade, rule_version, from_state, to_state, candidates, evidence, actor)
       select $1, id, 'P', $2, 'needs_review', $3, jsonb_build_array(id), jsonb_build_object('reason', $4::text), 'person:' || $5
-      from send_attempts where dedupe_key = $1 order by number desc limit 1`,
-    values: [key, RULE_VERSION, to, reason, actor],
+      from send_attempts where dedupe_key = $1 and ($6::uuid is null or id = $6) order by number desc limit 1`,
+    values: [key, RULE_VERSION, to, reason, actor, call ?? null],
   })
 }

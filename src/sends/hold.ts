@@ -5,10 +5,27 @@ import type { CallOutcome } from './outcome.ts'
 const UNKNOWN_BEFORE_HOLD = 5
 
 /** By whom sending was held, where it may lift itself: a probe that is accepted shows that all is well again. */
-const BY_ITSELF = 'oncehook'
+export const BY_ITSELF = 'oncehook'
 
 /** Whether sends may be claimed: freely, by this one probe, or not at all. */
 export type Leave = 'free' | 'probe' | 'held'
+
+/** As the migration that made the row wrote it: the server, and its timeline, which a recovery from a backup counts up. */
+const DATABASE = `(select system_identifier || '/' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) from pg_control_system())`
+
+/**
+ * Holds sending when the database has been restored since the last look: its rows may not know of all that was sent, and only a
+ * person can tell. True when this look found it.
+ */
+export async function noticeRestore(db: Db): Promise<boolean> {
+  const { rowCount } = await db.query({
+    name: 'notice-restore',
+    text: `update sending_control set database_id = ${DATABASE}, version = version + 1, held_by = 'restore', held_at = now(), next_probe_at = null,
+        held_reason = 'the database was restored: what was sent since the backup may be missing in it'
+      where database_id <> ${DATABASE}`,
+  })
+  return rowCount === 1
+}
 
 /** Asks for leave to claim. While sending is held for what its calls said, one caller gets a probe now and then. */
 export async function askLeave(db: Db, probeEveryMs: number): Promise<Leave> {
@@ -33,15 +50,20 @@ export async function isHeld(db: Db): Promise<boolean> {
 
 /**
  * Counts what a call said, as the last thing that its recording writes: 5 unknown answers in a row, or a key that is refused, hold
- * sending for all processes; what Inboxili accepts lifts that. True when this call made the difference.
+ * sending for all processes; a probe that Inboxili accepts lifts that. True when this call made the difference.
  */
-export async function noteOutcome(tx: Tx, outcome: CallOutcome, probeEveryMs: number): Promise<boolean> {
+export async function noteOutcome(tx: Tx, outcome: CallOutcome, isProbe: boolean, probeEveryMs: number): Promise<boolean> {
   if (outcome.kind === 'accepted') {
+    // Most often there is nothing to write, and nobody waits for anybody.
+    await tx.query({
+      name: 'forget-trouble',
+      text: 'update sending_control set unknown_in_a_row = 0 where unknown_in_a_row > 0',
+    })
+    if (!isProbe) return false
     const { rowCount } = await tx.query({
       name: 'lift-hold',
-      text: `update sending_control set unknown_in_a_row = 0, held_reason = null, held_by = null, held_at = null, next_probe_at = null,
-          version = version + (held_reason is not null)::int
-        where unknown_in_a_row > 0 or held_by = $1`,
+      text: `update sending_control set held_reason = null, held_by = null, held_at = null, next_probe_at = null, version = version + 1
+        where held_by = $1`,
       values: [BY_ITSELF],
     })
     return rowCount === 1

@@ -61,7 +61,7 @@ export type Parked =
   | 'account not exclusive'
   | 'breaker open'
 
-export type Match = { parked: Parked } | { attempt: string }
+export type Match = { parked: Parked } | { candidate: Candidate }
 
 /**
  * Tells which attempt an event speaks of. Narrow to accept, wide to exclude: only the one candidate there is, and only when all
@@ -72,7 +72,7 @@ export function matchReport(report: UnknownReport, candidates: readonly Candidat
   if (!candidate) return { parked: 'foreign' }
   if (more.length > 0) return { parked: 'ambiguous' }
   const parked = reasonAgainst(report, candidate, around)
-  return parked ? { parked } : { attempt: candidate.attempt }
+  return parked ? { parked } : { candidate }
 }
 
 function reasonAgainst(report: UnknownReport, candidate: Candidate, around: Surroundings): Parked | undefined {

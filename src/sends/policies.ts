@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type { Tx } from '../db.ts'
-import { acceptForm } from './address.ts'
+import { acceptForm, excludeForm } from './address.ts'
 import { moves } from './lifecycle.ts'
 import type { EnqueueSends } from './trigger.ts'
 
@@ -30,17 +30,21 @@ export function isPerPeriod(key: string): boolean {
 }
 
 /**
- * Takes the mark of policy `timestamp` for a send that is about to be queued: one email of a kind to a recipient. Answers the key of
- * the send that has it, if that is another one; then nothing may be stored.
+ * Takes the mark of policy `timestamp` for a send that is being queued: one email of a kind to a recipient. Answers the key of the
+ * send that has it, if that is another one; then nothing may be stored.
  */
 export async function takeMark(tx: Tx, key: string, recipient: string): Promise<string | undefined> {
   const values = [kindOf(key), acceptForm(recipient), key]
+  // A statement of its own: the next one must see what the sends of those became who held the mark until now.
+  await tx.query('select from email_marks where kind = $1 and recipient = $2 for update', [values[0], values[1]])
+  // A rejected send whose own job will repeat it keeps the mark.
   const { rowCount } = await tx.query({
     name: 'take-mark',
     text: `insert into email_marks as marks (kind, recipient, dedupe_key) values ($1, $2, $3)
       on conflict on constraint email_marks_once do update set dedupe_key = excluded.dedupe_key
       where marks.sent_at is null and (marks.dedupe_key = excluded.dedupe_key
-        or exists (select from email_sends where dedupe_key = marks.dedupe_key and state in ('rejected', 'abandoned')))`,
+        or exists (select from email_sends
+          where dedupe_key = marks.dedupe_key and (state = 'abandoned' or (state = 'rejected' and send_after is null))))`,
     values,
   })
   if (rowCount === 1) return undefined
@@ -54,11 +58,11 @@ export async function takeMark(tx: Tx, key: string, recipient: string): Promise<
 /** The key of one `unguarded` send: each request is a send of its own. Undefined: this recipient has had as many as may be. */
 export async function takeUnguarded(tx: Tx, key: string, recipient: string): Promise<string | undefined> {
   // One after the other, so that two at once can't both be the last one.
-  await tx.query('select pg_advisory_xact_lock(hashtextextended($1, 0))', [`unguarded:${key}:${acceptForm(recipient)}`])
+  await tx.query('select pg_advisory_xact_lock(hashtextextended($1, 0))', [`unguarded:${key}:${excludeForm(recipient)}`])
   const { rows } = await tx.query<{ count: number }>(
     `select count(*)::int from email_sends
      where policy = 'unguarded' and lower(recipient) = lower($1) and queued_at > now() - $2::int * interval '1 minute'
-       and starts_with(dedupe_key, $3 || ':')`,
+       and regexp_replace(dedupe_key, ':[^:]*$', '') = $3`,
     [recipient, UNGUARDED_WITHIN_MINUTES, key],
   )
   return (rows[0]?.count ?? 0) < UNGUARDED_AT_MOST ? `${key}:${randomUUID()}` : undefined
@@ -85,7 +89,7 @@ export async function resendPreferred(tx: Tx, enqueue: EnqueueSends, reviewAfter
        select dedupe_key from email_sends sends
        where policy = 'prefer_duplicate' and state = any ($2)
          and not exists (select from sending_control where held_reason is not null)
-         and not exists (select from settlements where settlements.dedupe_key = sends.dedupe_key and grade = 'P')
+         and not exists (select from audit_log where subject = 'send:' || sends.dedupe_key)
          and (select count(*) < $3 and max(ended_at) < now() - $1::float8 * interval '1 ms'
               from send_attempts attempts where attempts.dedupe_key = sends.dedupe_key and called_at is not null)
        order by dedupe_key limit 1000 for no key update skip locked

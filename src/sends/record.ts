@@ -1,8 +1,8 @@
 import type { Tx } from '../db.ts'
+import { joinReports, lockFor } from './join.ts'
 import { moves, type State } from './lifecycle.ts'
 import type { CallOutcome } from './outcome.ts'
 import { closeUnguarded } from './policies.ts'
-import { joinReports, lockFor } from './settle.ts'
 import type { EnqueueSends } from './trigger.ts'
 
 /** Which attempt of which send was called; the attempt's ID is the claim token. */
@@ -18,34 +18,36 @@ const REPEAT_FOR_HOURS = 24
 const LONGEST_RATE_LIMIT_WAIT_SECONDS = 300
 const LONGEST_UNREACHED_WAIT_SECONDS = 900
 
-/**
- * Writes what the call said, once. True when it moved the send; false when somebody decided meanwhile or it stands already,
- * and the answer is kept with its attempt only.
- */
-export async function recordOutcome(tx: Tx, enqueue: EnqueueSends, called: Called, outcome: CallOutcome): Promise<boolean> {
+/** What became of an answer: it moved its send; somebody had decided, and it is kept with its attempt; it stood there already. */
+export type Recorded = 'moved' | 'kept' | 'repeated'
+
+/** Writes what the call said, once. */
+export async function recordOutcome(tx: Tx, enqueue: EnqueueSends, called: Called, outcome: CallOutcome): Promise<Recorded> {
   const messageId = 'messageId' in outcome ? (outcome.messageId ?? null) : null
   await lockFor(tx, called.matchKey, messageId ?? undefined)
-  if (!(await closeAttempt(tx, called, outcome, messageId))) return false
+  if (!(await closeAttempt(tx, called, outcome, messageId))) return 'repeated'
 
   const moved = await moveSend(tx, called, outcome)
   if (moved?.state === 'needs_review') await closeUnguarded(tx, [called.key])
   const repeatSeconds = moved && secondsUntilRepeat(outcome, moved)
   if (repeatSeconds !== undefined) await repeatLater(tx, enqueue, called, repeatSeconds)
   if (messageId !== null) await joinReports(tx, messageId)
-  return moved !== undefined
+  return moved ? 'moved' : 'kept'
 }
 
 async function closeAttempt(tx: Tx, called: Called, outcome: CallOutcome, messageId: string | null): Promise<boolean> {
   // The send is locked before its attempt, in the order of the sweeps. The sweep's "unknown" gives way to the answer.
-  // One message id belongs to one attempt: an API that hands it out twice must not make us lose the answer.
+  // One message id belongs to one attempt: an API that hands it out twice must not make us lose the answer. An attempt that an
+  // event has given its message keeps that.
   const { rowCount } = await tx.query({
     name: 'record-attempt',
     text: `with send as (select dedupe_key from email_sends where dedupe_key = $1 for no key update)
       update send_attempts set outcome = $3, ended_at = now(), http_status = $4, error = $5,
-        message_id = case when not exists (select from send_attempts other where other.message_id = $6) then $6 end
+        message_id = coalesce(send_attempts.message_id,
+          case when not exists (select from send_attempts other where other.message_id = $6) then $6 end)
       from send
-      where send_attempts.dedupe_key = send.dedupe_key and id = $2 and message_id is null
-        and (outcome = 'in_flight' or (outcome = 'unknown' and ($3 <> 'unknown' or $6::text is not null)))`,
+      where send_attempts.dedupe_key = send.dedupe_key and id = $2
+        and (outcome = 'in_flight' or (outcome = 'unknown' and ($3 <> 'unknown' or (message_id is null and $6::text is not null))))`,
     values: [called.key, called.attempt, attemptOutcomes[outcome.kind], httpStatusOf(outcome), errorOf(outcome), messageId],
   })
   return rowCount === 1

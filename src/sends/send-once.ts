@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type pg from 'pg'
 import { type Db, inTransaction, isStorageAway } from '../db.ts'
 import type { Log } from '../log.ts'
-import { askLeave, noteOutcome } from './hold.ts'
+import { askLeave, BY_ITSELF, noteOutcome, noticeRestore } from './hold.ts'
 import { moves } from './lifecycle.ts'
 import type { Message } from './message.ts'
 import type { CallOutcome } from './outcome.ts'
@@ -31,6 +31,8 @@ export interface SendDeps {
 /** A claim: the attempt's ID is the token that guards everything done under it. */
 interface Claim extends Called {
   message: Message
+  /** It was made although sending is held, to see whether all is well again. */
+  isProbe: boolean
   /** performance.now() of the claim. */
   at: number
 }
@@ -48,8 +50,9 @@ const LONGEST_HOLD_SECONDS = 300
 export async function sendOnce(deps: SendDeps, key: string): Promise<'done' | 'nothing to do'> {
   // A look before the slot, so that a job with nothing to do doesn't use up the budget; the claim decides.
   if (!(await isDue(deps.pool, key))) return 'nothing to do'
+  if (await noticeRestore(deps.pool)) deps.log.error({}, 'the database was restored: sending is held until a person has looked')
   const leave = await askLeave(deps.pool, deps.probeEveryMs)
-  // The sweep makes a new job when sending goes on.
+  // The sweep makes a new job when it goes on, or when a probe is due.
   if (leave === 'held') return 'nothing to do'
   let slot = await deps.takeSlot()
   await pause(slot.waitMs, deps.stopping)
@@ -111,7 +114,7 @@ async function claimSend(db: Db, key: string, isProbe: boolean): Promise<Claim |
         update email_sends set state = 'claimed', version = version + 1, claim_token = $2, claimed_at = now(), sending_at = null, send_after = null
         where dedupe_key = $1 and state = any ($3) and (state <> 'rejected' or send_after is not null)
           and (send_after is null or send_after <= now())
-          and ($4 or not exists (select from sending_control where held_reason is not null))
+          and not exists (select from sending_control where held_reason is not null and not ($4 and held_by = $5))
         returning dedupe_key, recipient, match_key, message
       ), attempt as (
         insert into send_attempts (id, dedupe_key, recipient, match_key, number)
@@ -120,9 +123,9 @@ async function claimSend(db: Db, key: string, isProbe: boolean): Promise<Claim |
         from claimed
       )
       select message, match_key from claimed`,
-    values: [key, attempt, moves.claim.claimed, isProbe],
+    values: [key, attempt, moves.claim.claimed, isProbe, BY_ITSELF],
   })
-  return rows[0] && { key, attempt, message: rows[0].message, matchKey: rows[0].match_key, at }
+  return rows[0] && { key, attempt, message: rows[0].message, matchKey: rows[0].match_key, isProbe, at }
 }
 
 /** Commits that the call begins. False: the claim was taken away, and nothing may be called. */
@@ -144,8 +147,9 @@ async function record(deps: SendDeps, claim: Claim, outcome: CallOutcome): Promi
   for (let tries = 1; ; tries += 1) {
     try {
       const isTurn = await inTransaction(deps.pool, async (tx) => {
-        await recordOutcome(tx, deps.enqueue, claim, outcome)
-        return noteOutcome(tx, outcome, deps.probeEveryMs)
+        // After a commit in doubt it may be recorded already, and then it is counted too.
+        const recorded = await recordOutcome(tx, deps.enqueue, claim, outcome)
+        return recorded !== 'repeated' && noteOutcome(tx, outcome, claim.isProbe, deps.probeEveryMs)
       })
       if (isTurn && outcome.kind !== 'accepted')
         deps.log.error({ attempt: claim.attempt, outcome: outcome.kind }, 'sending is held')

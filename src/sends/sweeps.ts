@@ -1,9 +1,10 @@
 import type pg from 'pg'
 import { inTransaction, type Tx } from '../db.ts'
 import { isHeld } from './hold.ts'
+import { joinReports, lockFor } from './join.ts'
 import { moves } from './lifecycle.ts'
 import { closeUnguarded, resendPreferred } from './policies.ts'
-import { findJoinable, findRematchable, joinReports, lockFor, rematch } from './settle.ts'
+import { findJoinable, findRematchable, rematch } from './settle.ts'
 import type { EnqueueSends } from './trigger.ts'
 
 /** What one sweep changed. */
@@ -52,9 +53,19 @@ export async function sweepSends(
       await joinReports(tx, messageId)
     })
   }
-  let joinedMessages = joinable.length
-  for (const recipient of await findRematchable(pool, 1_000)) joinedMessages += await rematch(pool, recipient, isExclusive)
-  return { staleClaims, staleCalls, orphanSends, resends, joinedMessages }
+  const rematched = await rematchAll(pool, isExclusive)
+  return { staleClaims, staleCalls, orphanSends, resends, joinedMessages: joinable.length + rematched }
+}
+
+/** Matches all parked events again: a process may have ended before it did so, and a person may have closed the breaker. */
+async function rematchAll(pool: pg.Pool, isExclusive: boolean): Promise<number> {
+  let joined = 0
+  let recipients = await findRematchable(pool, '', 100)
+  while (recipients.length > 0) {
+    for (const recipient of recipients) joined += await rematch(pool, recipient, isExclusive, 1_000)
+    recipients = await findRematchable(pool, recipients.at(-1) ?? '', 100)
+  }
+  return joined
 }
 
 /** Keys of sends that wait and have no unfinished job; the queue knows which. */

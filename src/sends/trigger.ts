@@ -33,9 +33,7 @@ export async function triggerSend(tx: Tx, enqueue: EnqueueSends, request: SendRe
   const recipient = request.message.to
   const key = request.policy === 'unguarded' ? await takeUnguarded(tx, request.key, recipient) : request.key
   if (key === undefined) return { outcome: 'rate_limited' }
-  const marked = request.policy === 'timestamp' ? await takeMark(tx, key, recipient) : undefined
-  if (marked !== undefined) return heldBy(tx, marked, undefined)
-
+  if (request.policy === 'timestamp') await tx.query('savepoint before_queuing')
   const { rowCount } = await tx.query({
     name: 'trigger-send',
     text: `insert into email_sends (dedupe_key, state, policy, recipient, message, message_sha256, source_event, requested_by, match_key)
@@ -58,11 +56,15 @@ export async function triggerSend(tx: Tx, enqueue: EnqueueSends, request: SendRe
       excludeForm(request.message.to),
     ],
   })
-  if (rowCount === 1) {
-    await enqueue(tx, [{ key }])
-    return { outcome: 'queued', key }
+  if (rowCount !== 1) return heldBy(tx, key, request.message)
+  // After the row, in the order of those who record: they set the mark's time.
+  const marked = request.policy === 'timestamp' ? await takeMark(tx, key, recipient) : undefined
+  if (marked !== undefined) {
+    await tx.query('rollback to savepoint before_queuing')
+    return heldBy(tx, marked, undefined)
   }
-  return heldBy(tx, key, request.message)
+  await enqueue(tx, [{ key }])
+  return { outcome: 'queued', key }
 }
 
 /** The send that holds a key; what differs in its message is told where the same email was asked for. */

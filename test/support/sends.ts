@@ -1,6 +1,7 @@
 import type pg from 'pg'
 import { type Db, inTransaction } from '../../src/db.ts'
 import type { Message } from '../../src/sends/message.ts'
+import type { Policy } from '../../src/sends/policies.ts'
 import { type Triggered, triggerSend } from '../../src/sends/trigger.ts'
 import { type TestDatabase, testDatabase } from './database.ts'
 import { insertAttempt, insertSend } from './ops-rows.ts'
@@ -20,14 +21,27 @@ export async function patientDatabase(): Promise<TestDatabase> {
   return database
 }
 
+/** Sending runs and matching acts, as in a new database. */
+export async function resetControl(db: Db): Promise<void> {
+  await db.query(
+    `update sending_control set version = 1, held_reason = null, held_by = null, held_at = null, next_probe_at = null, unknown_in_a_row = 0,
+       matching = 'auto', matching_reason = null, matching_at = null`,
+  )
+}
+
 /** Asks for a send as an event or the API would. */
-export function queueSend(service: Pick<TestService, 'deps'>, key: string, email: Message = message(`${key}@example.com`)) {
+export function queueSend(
+  service: Pick<TestService, 'deps'>,
+  key: string,
+  email: Message = message(`${key}@example.com`),
+  policy: Policy = 'claim',
+) {
   return inTransaction(
     service.deps.pool,
     (tx): Promise<Triggered> =>
       triggerSend(tx, service.deps.enqueue, {
         key,
-        policy: 'claim',
+        policy,
         message: email,
         sourceEvent: undefined,
         requestedBy: 'token:test',

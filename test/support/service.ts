@@ -102,7 +102,8 @@ export async function testService(
         'tester',
         'test',
       ),
-    sweep: (staleAfterMs) => sweepSends(pool, jobs.enqueueSends, { staleAfterMs, reviewAfterMs: 600_000, isExclusive: true }, findSendsWithoutJob),
+    sweep: (staleAfterMs) =>
+      sweepSends(pool, jobs.enqueueSends, { staleAfterMs, reviewAfterMs: 600_000, isExclusive: true }, findSendsWithoutJob),
     async drain() {
       const failures: unknown[] = []
       const { rows: events } = await pool.query<{ id: string }>(

@@ -1,0 +1,145 @@
+import type { Tx } from '../db.ts'
+import { moves } from './lifecycle.ts'
+import { RULE_VERSION } from './match.ts'
+
+/** A report that has found its attempt. */
+interface JoinedReport {
+  event: string
+  kind: string
+  occurred_at: Date
+  bounce_kind: string | null
+  attempt: string
+  dedupe_key: string
+}
+
+/** How a report found its attempt: by the message ID, by recipient and its own time, by recipient and the time of receipt. */
+export interface Evidence {
+  /** The event that was judged. */
+  event?: string
+  grade: 'A' | 'B' | 'C'
+  candidates: readonly string[]
+  facts: Record<string, unknown>
+}
+
+/**
+ * An event and the recording of its send may run at the same time, each blind to the other's uncommitted row: whoever gets these
+ * locks second sees what the first one wrote. The recipient comes first, then the message, both before any row; each is a statement
+ * of its own, so that the next one's snapshot is from after it. Answers the recipient that is locked.
+ */
+export async function lockFor(tx: Tx, matchKey: string | null, messageId: string | undefined): Promise<string | null> {
+  if (matchKey !== null) await lock(tx, `recipient:${matchKey}`)
+  if (messageId === undefined) return matchKey
+  if (matchKey === null) await tx.query('savepoint before_message')
+  await lock(tx, `message:${messageId}`)
+  if (matchKey !== null) return matchKey
+
+  // Nobody names the recipient. While the message is locked no attempt can get it; if one has it already, its recipient comes first.
+  const recipient = await recipientOf(tx, messageId)
+  if (recipient === null) return null
+  await tx.query('rollback to savepoint before_message')
+  return lockFor(tx, recipient, messageId)
+}
+
+async function lock(tx: Tx, name: string): Promise<void> {
+  await tx.query('select pg_advisory_xact_lock(hashtextextended($1, 0))', [name])
+}
+
+async function recipientOf(tx: Tx, messageId: string): Promise<string | null> {
+  const { rows } = await tx.query<{ match_key: string }>('select match_key from send_attempts where message_id = $1', [messageId])
+  return rows[0]?.match_key ?? null
+}
+
+/** Gives the parked events of this message to its attempt, and their facts to the send. The message must be locked. Says how many. */
+export async function joinReports(tx: Tx, messageId: string, evidence?: Evidence): Promise<number> {
+  const { rows } = await tx.query<JoinedReport>({
+    name: 'join-reports',
+    text: `update delivery_reports set attempt = known.id, parked = null, candidates = null from send_attempts known
+      where known.message_id = $1 and delivery_reports.message_id = $1 and attempt is null
+      returning event, kind, occurred_at, bounce_kind, attempt, dedupe_key`,
+    values: [messageId],
+  })
+  // The event that was judged closes the send; without one the earliest does.
+  const rank = ({ event, occurred_at }: JoinedReport) => (event === evidence?.event ? 0 : occurred_at.getTime())
+  for (const report of rows.sort((a, b) => rank(a) - rank(b))) {
+    await addFact(tx, report)
+    await closeUnknown(tx, messageId, report, evidence ?? { grade: 'A', candidates: [report.attempt], facts: {} })
+  }
+  return rows.length
+}
+
+/** Facts only grow: each keeps its earliest time, and a stronger kind of bounce replaces a weaker one together with its time. */
+async function addFact(tx: Tx, { event, kind, dedupe_key, occurred_at, bounce_kind }: JoinedReport): Promise<void> {
+  if (kind === 'delivered' || kind === 'complained') {
+    const column = `${kind}_at`
+    await tx.query({
+      name: `add-fact-${kind}`,
+      text: `update email_sends set ${column} = $2, version = version + 1 where dedupe_key = $1 and (${column} is null or ${column} > $2)`,
+      values: [dedupe_key, occurred_at],
+    })
+  }
+  if (kind === 'bounced') {
+    const rank = (value: string) => `array_position('{soft,unknown,hard}'::text[], ${value})`
+    await tx.query({
+      name: 'add-fact-bounced',
+      text: `update email_sends set bounce_kind = $3, bounced_at = $2, version = version + 1
+        where dedupe_key = $1 and (bounce_kind is null or ${rank('bounce_kind')} < ${rank('$3')} or (bounce_kind = $3 and bounced_at > $2))`,
+      values: [dedupe_key, occurred_at, bounce_kind ?? 'unknown'],
+    })
+  }
+  if (kind === 'delivered' || kind === 'bounced') {
+    await tx.query({
+      name: 'mark-settled',
+      text: `update email_sends set settled_at = now(), settled_by = $2 where dedupe_key = $1 and state = 'sent' and settled_at is null`,
+      values: [dedupe_key, `event:${event}`],
+    })
+  }
+}
+
+/** A send whose outcome was unknown has gone out when its own message was delivered or bounced. */
+async function closeUnknown(tx: Tx, messageId: string, report: JoinedReport, evidence: Evidence): Promise<void> {
+  if (report.kind !== 'delivered' && report.kind !== 'bounced') return
+  await tx.query({
+    name: 'close-unknown',
+    text: `with open as (
+        select dedupe_key, state from email_sends where dedupe_key = $1 and state = any ($6) for no key update
+      ), closed as (
+        update email_sends set state = 'sent', version = version + 1, message_id = $2, send_after = null,
+          completed_at = now(), settled_at = now(), settled_by = 'event:' || $4::bigint
+        from open where email_sends.dedupe_key = open.dedupe_key and email_sends.state = any ($6)
+        returning open.state as from_state
+      )
+      insert into settlements (dedupe_key, attempt, event, grade, rule_version, from_state, to_state, candidates, evidence, event_at, actor)
+      select $1, $3::uuid, $4::bigint, $8, $5, from_state, 'sent', $9, $10, $7, 'event' from closed`,
+    values: [
+      report.dedupe_key,
+      messageId,
+      report.attempt,
+      report.event,
+      RULE_VERSION,
+      moves.event.sent,
+      report.occurred_at,
+      evidence.grade,
+      JSON.stringify(evidence.candidates),
+      JSON.stringify(evidence.facts),
+    ],
+  })
+}
+
+/** Notes whose message it is of a call that was known to be accepted; its send stays as it is. */
+export async function keepEvidence(tx: Tx, attempt: string, evidence: Evidence): Promise<void> {
+  await tx.query({
+    name: 'keep-evidence',
+    text: `insert into settlements (dedupe_key, attempt, event, grade, rule_version, from_state, to_state, candidates, evidence, event_at, actor)
+      select dedupe_key, attempts.id, event, $3, $4, state, state, $5, $6, occurred_at, 'event'
+      from send_attempts attempts join email_sends using (dedupe_key), delivery_reports
+      where attempts.id = $1 and event = $2`,
+    values: [
+      attempt,
+      evidence.event,
+      evidence.grade,
+      RULE_VERSION,
+      JSON.stringify(evidence.candidates),
+      JSON.stringify(evidence.facts),
+    ],
+  })
+}
