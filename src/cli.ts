@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { Command, InvalidArgumentError } from 'commander'
 import type pg from 'pg'
-import { loadConfig } from './config.ts'
+import { type Config, loadConfig } from './config.ts'
 import { openPool } from './db.ts'
 import { ConfigError, loadEnvFile, readSettings, type Settings } from './settings.ts'
 
@@ -82,28 +82,37 @@ function program(): Command {
         stderr = `oncehook: ${error instanceof Error ? error.message : error}\n`
         return undefined
       })
-      const sources = (name: string) => config?.sources.get(name)
-      finish({ stderr, ...(await verifyFile(file, { json: options.json === true, sources })) })
+      const given = config ? { sources: config.sources } : {}
+      finish({ stderr, ...(await verifyFile(file, { json: options.json === true, ...given })) })
     })
   command
     .command('trigger')
     .description('sign a sample event as its provider would, and post it')
     .argument('<source>')
-    .argument('<type>', 'such as invoice.paid')
+    .argument('[type]', 'such as invoice.paid; without it the known ones are listed')
     .option('--url <url>', 'address of the service')
     .option('--id <id>', 'event ID; the same one again is a redelivery')
     .option('--email <address>', "the customer's address")
     .option('--count <n>', 'post it so many times at once', wholeNumber)
-    .action(async (name: string, type: string, options: { url?: string; id?: string; email?: string; count?: number }) => {
-      const { triggerCommand } = await import('./cli/trigger.ts')
-      const running = useRunning()
-      const settings = readSettings()
-      const config = await loadConfig(settings.configPath)
-      const source = config.sources.get(name)
-      if (!source) throw new ConfigError([`there is no source "${name}" (there are ${[...config.sources.keys()].join(', ')})`])
-      const { url = running?.url ?? settings.publicUrl ?? `http://127.0.0.1:${settings.port}`, ...rest } = options
-      finish(await triggerCommand(source, { type, url, ...rest }))
-    })
+    .action(
+      async (name: string, type: string | undefined, options: { url?: string; id?: string; email?: string; count?: number }) => {
+        const { triggerCommand } = await import('./cli/trigger.ts')
+        const running = useRunning()
+        const settings = readSettings()
+        const config = await loadConfig(settings.configPath)
+        const source = config.sources.get(name)
+        if (!source) throw new ConfigError([`there is no source "${name}" (there are ${[...config.sources.keys()].join(', ')})`])
+        const { url = running?.url ?? settings.publicUrl ?? `http://127.0.0.1:${settings.port}`, ...rest } = options
+        finish(
+          await triggerCommand(source, {
+            url,
+            ...(type !== undefined && { type }),
+            ...rest,
+            testKeysPath: settings.testKeysPath,
+          }),
+        )
+      },
+    )
 
   const list = (parent: Command, description: string) =>
     parent
@@ -150,6 +159,28 @@ function program(): Command {
         (await import('./cli/events.ts')).showEventCommand(db, id, { ...options, ...terminal(options) }),
       ),
     )
+  const sources = command.command('sources').description('who posts here, and what they were answered')
+  sources
+    .command('list')
+    .description('with the requests of the last 24 hours')
+    .option('--json', "the API's own object")
+    .option('--no-color', 'no colours')
+    .action(async (options) =>
+      withSources(async (db, given) =>
+        (await import('./cli/sources.ts')).listSourcesCommand(db, given, { ...options, ...terminal(options) }),
+      ),
+    )
+  sources
+    .command('show')
+    .description('one source: why it refused, and which of its secrets are used')
+    .argument('<name>')
+    .option('--json', "the API's own object")
+    .option('--no-color', 'no colours')
+    .action(async (name: string, options) =>
+      withSources(async (db, given) =>
+        (await import('./cli/sources.ts')).showSourceCommand(db, given, name, { ...options, ...terminal(options) }),
+      ),
+    )
   command
     .command('token')
     .description('access to the API')
@@ -191,6 +222,16 @@ async function withDatabase(run: (db: pg.Pool) => Promise<CommandResult>): Promi
   } finally {
     await pool.end()
   }
+}
+
+/** As `withDatabase`, with what the configuration says of the sources. */
+async function withSources(
+  run: (db: pg.Pool, given: { config: Config; publicUrl: string | undefined }) => Promise<CommandResult>,
+): Promise<void> {
+  useRunning()
+  const { configPath, publicUrl } = readSettings()
+  const config = await loadConfig(configPath)
+  await withDatabase((db) => run(db, { config, publicUrl }))
 }
 
 /** The database of the environment, else the one of a running `oncehook start` in this folder. */

@@ -4,9 +4,9 @@ import { pathToFileURL } from 'node:url'
 import { z } from 'zod'
 import type { Provider } from './providers/provider.ts'
 import { createProvider, providers } from './providers/registry.ts'
-import { isUsableSecret } from './providers/signature.ts'
+import { isUsableSecret, type SignatureScheme } from './providers/signature.ts'
 import type { Policy } from './sends/policies.ts'
-import { ConfigError, issuesOf, readVariable, type Settings } from './settings.ts'
+import { ConfigError, issuesOf, readVariable, type SecretShape, type Settings, type UnsetSecret } from './settings.ts'
 
 export { KeyError, key, period } from './sends/key.ts'
 
@@ -18,6 +18,8 @@ export interface EventMeta {
   occurredAt: Date | null
   receivedAt: Date
   livemode: boolean | null
+  /** A later event of the same object, by the provider's time, is stored. */
+  superseded: boolean
 }
 
 /** One email as a rule asks for it; the fields beside `key` and `policy` are Inboxili's. */
@@ -51,10 +53,17 @@ export interface Rule {
 /** One sender set up here: its provider, its secrets, and what the provider's scheme needs. */
 export interface SourceConfig {
   provider: string
-  secrets: readonly string[]
+  /** Newest first. Left out only where the provider has none. */
+  secrets?: readonly string[]
   mode?: 'live' | 'test'
   toleranceSeconds?: number
   maxBodyBytes?: number
+  /**
+   * Fetches from the provider what an event speaks of, before any rule runs; returns the payload that the rules get, or nothing,
+   * and the event is ignored.
+   */
+  // biome-ignore lint/suspicious/noExplicitAny: as for rules
+  confirm?(payload: any, meta: EventMeta): unknown
   [providerOption: string]: unknown
 }
 
@@ -99,6 +108,7 @@ export interface Source {
   mode: 'live' | 'test'
   toleranceSeconds: number
   maxBodyBytes: number
+  confirm: SourceConfig['confirm']
   /** Its events are Inboxili's delivery events, which settle sends instead of causing any. */
   settles: boolean
 }
@@ -115,21 +125,27 @@ export interface Config {
   sources: ReadonlyMap<string, Source>
   rules: readonly FollowUpRule[]
   account: 'exclusive' | 'shared'
+  /** What may stay as it is, but should be known. */
+  warnings: readonly string[]
 }
 
+const isFunction = (value: unknown) => typeof value === 'function'
 const sourceName = z.string().regex(/^[a-z0-9][a-z0-9_-]{0,62}$/, 'a source name has lower-case letters, digits, - and _')
 const sourceFields = {
   provider: z.string(),
-  secrets: z.array(z.string()),
+  secrets: z.array(z.string()).default([]),
   mode: z.enum(['live', 'test']).default('live'),
   toleranceSeconds: z.number().int().min(0).max(86_400).optional(),
   maxBodyBytes: z.number().int().min(1).max(100_000_000).optional(),
+  confirm: z
+    .custom<SourceConfig['confirm']>((value) => value === undefined || isFunction(value), 'must be a function')
+    .optional(),
 }
 const ruleSchema = z.strictObject({
   name: z.string().min(1).max(200).optional(),
   source: z.string(),
   type: z.union([z.string().min(1), z.array(z.string().min(1)).min(1)]),
-  email: z.custom<Rule['email']>((value) => typeof value === 'function', 'must be a function'),
+  email: z.custom<Rule['email']>(isFunction, 'must be a function'),
 })
 const userConfigSchema = z.strictObject({
   inboxili: z.strictObject({ account: z.enum(['exclusive', 'shared']).optional() }).optional(),
@@ -143,26 +159,35 @@ export function readConfig(input: unknown): Config {
   if (!parsed.success) throw new ConfigError(issuesOf(parsed.error))
 
   const problems: string[] = []
-  const unset: string[] = []
+  const unset: UnsetSecret[] = []
+  const warnings: string[] = []
   const sources = new Map<string, Source>()
-  for (const [name, { provider: providerName, secrets, mode, toleranceSeconds, maxBodyBytes, ...options }] of Object.entries(
-    parsed.data.sources,
-  )) {
+  for (const [
+    name,
+    { provider: providerName, secrets, mode, toleranceSeconds, maxBodyBytes, confirm, ...options },
+  ] of Object.entries(parsed.data.sources)) {
     const given = (input as UserConfig).sources[name]?.secrets
     const origin = given && originOf.get(given)
-    if (secrets.length === 0 || secrets.some((secret) => secret.trim() === '')) {
-      problems.push(`source ${name}: ${origin?.problem ?? 'secrets is empty'}, so nothing could be verified`)
-      if (origin) unset.push(origin.name)
-      continue
-    }
     if (!providers.has(providerName)) {
       problems.push(`source ${name}: there is no provider "${providerName}" (there are ${[...providers.keys()].join(', ')})`)
       continue
     }
     try {
       const provider = createProvider(providerName, options)
+      const isWithout = provider.secrets !== undefined && secrets.length === 0 && !origin
+      if (!isWithout && (secrets.length === 0 || secrets.some((secret) => secret.trim() === ''))) {
+        problems.push(`source ${name}: ${origin?.problem ?? 'secrets is empty'}, so nothing could be verified`)
+        if (origin) unset.push({ name: origin.name, shape: shapeOf(provider.scheme) })
+        continue
+      }
       const unusable = secrets.findIndex((secret) => !isUsableSecret(provider.scheme, secret))
       if (unusable >= 0) problems.push(`source ${name}: secret ${unusable + 1} is not in the form that ${providerName} gives out`)
+      if (provider.requiresConfirm && !confirm)
+        problems.push(`source ${name}: provider ${providerName} signs nothing and only names an object; give confirm`)
+      if (!provider.contentIsSigned && !confirm)
+        warnings.push(
+          `source ${name}: provider ${providerName} signs nothing of what an event says, so that whoever has its credential or one of its requests can make one up; give confirm`,
+        )
       sources.set(name, {
         name,
         provider,
@@ -171,6 +196,7 @@ export function readConfig(input: unknown): Config {
         mode,
         toleranceSeconds: toleranceSeconds ?? provider.toleranceSeconds,
         maxBodyBytes: maxBodyBytes ?? provider.maxBodyBytes,
+        confirm,
         settles: providerName === 'inboxili',
       })
     } catch (error) {
@@ -191,7 +217,18 @@ export function readConfig(input: unknown): Config {
   }
 
   if (problems.length > 0) throw new ConfigError(problems, unset)
-  return { sources, rules, account: parsed.data.inboxili?.account ?? 'exclusive' }
+  return { sources, rules, account: parsed.data.inboxili?.account ?? 'exclusive', warnings }
+}
+
+/** What a secret of a scheme looks like: the first kind of signature decides. */
+function shapeOf(scheme: SignatureScheme): SecretShape {
+  const [kind] = 'isUnsigned' in scheme ? [] : scheme.signatures
+  if (!kind || kind.secret === 'remote') return 'text'
+  const { form } = kind.secret
+  if (form === 'public key') return kind.kind === 'rsa' || kind.kind === 'ecdsa' ? kind.kind : 'ed25519'
+  if (form === 'hex') return 'hex'
+  const isNamed = kind.kind === 'credential' || ('keyId' in kind.secret && kind.secret.keyId === 'required')
+  return isNamed ? 'name:text' : 'text'
 }
 
 let loads = 0
@@ -220,6 +257,7 @@ export function productionProblems(settings: Settings, config: Config): string[]
   const problems: string[] = []
   if (!settings.databaseUrl) problems.push('DATABASE_URL is not set: in production the embedded database is refused')
   if (!settings.inboxiliApiKey) problems.push('INBOXILI_API_KEY is not set: in production the sandbox is refused')
+  if (settings.testKeysPath) problems.push('ONCEHOOK_TEST_KEYS is set: in production the signatures of samples are refused')
   for (const source of config.sources.values()) {
     if (source.secrets.some((secret) => wellKnown.test(secret) || secret.length < 8)) {
       problems.push(`source ${source.name}: a secret is a default or shorter than 8 characters`)

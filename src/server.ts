@@ -3,13 +3,19 @@ import type { AddressInfo } from 'node:net'
 import { Inboxili } from '#inboxili'
 import { createApp } from './app.ts'
 import { openPool } from './db.ts'
+import { createFingerprints, readFingerprintKey } from './events/fingerprint.ts'
 import { createRecorder } from './events/record.ts'
+import { createRefusals } from './events/refusals.ts'
+import { createRemoteKeys } from './events/remote-keys.ts'
 import { replayEvent } from './events/replay.ts'
-import { emptyOldBodies, sweepEvents } from './events/sweeps.ts'
+import { emptyOldBodies, forgetOldMinutes, sweepEvents } from './events/sweeps.ts'
+import { createTallies } from './events/tallies.ts'
+import { readTestKeys } from './events/test-keys.ts'
 import { findEventsWithoutJob, findSendsWithoutJob, openJobs, startWorkers } from './follow-ups/queue.ts'
 import { isWanted, processEvent } from './follow-ups/rules.ts'
 import { createLog, type Log } from './log.ts'
 import { createMetrics } from './ops/metrics.ts'
+import { explainRefusal } from './providers/explain.ts'
 import type { Message } from './sends/message.ts'
 import { outcomeOf } from './sends/outcome.ts'
 import { holdRateSlots, takeRateSlot } from './sends/rate-slots.ts'
@@ -24,6 +30,9 @@ export interface Running {
   stop(): Promise<void>
 }
 
+/** Requests wait while one is explained; an ordinary one takes a tenth of it. */
+const MOST_MS_TO_EXPLAIN = 20
+
 /** Answers HTTP: webhooks and the API. Acknowledging needs the database only, no worker and no email API. */
 export async function startServe(settings: Settings): Promise<Running & { url: string }> {
   const log = createLog(settings.logLevel, 'serve')
@@ -36,6 +45,23 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
     const jobs = await openJobs(checked.databaseUrl)
     const metrics = createMetrics()
     const recorder = createRecorder(ingest, jobs)
+    const fingerprints = createFingerprints(await readFingerprintKey(ops))
+    const tallies = createTallies(ops, log)
+    const testKeys = settings.testKeysPath === undefined ? undefined : readTestKeys(settings.testKeysPath)
+    const keys = createRemoteKeys({ log, testKeys })
+    const refusals = createRefusals({
+      explain(source, request, reason) {
+        const nowSeconds = Math.floor(Date.now() / 1000)
+        const until = performance.now() + MOST_MS_TO_EXPLAIN
+        const isOver = () => performance.now() > until
+        const sources = [...config.current().sources.values()]
+        return explainRefusal({ source, request, reason, nowSeconds, sources, ring: keys.ring, isOver }).cause
+      },
+      count(source, cause) {
+        tallies.answered(source, 'refused', cause)
+        metrics.refused(source, cause)
+      },
+    })
     const wanted = (source: Parameters<typeof isWanted>[1], type: string | null) => isWanted(config.current(), source, type)
     const stopping = new AbortController()
 
@@ -43,12 +69,26 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
     const app = createApp({
       log,
       trustProxy: settings.trustProxy,
-      events: { recorder, isWanted: wanted, now: Date.now, config: config.current, log, acknowledged: metrics.acknowledged },
+      events: {
+        recorder,
+        isWanted: wanted,
+        fingerprints,
+        tallies,
+        refusals,
+        keys,
+        now: Date.now,
+        config: config.current,
+        log,
+        acknowledged: metrics.acknowledged,
+      },
       ops: {
         pool: ops,
         log,
         replay: (id, actor, via) => replayEvent(replayDeps, id, actor, via),
         enqueueSends: jobs.enqueueSends,
+        config: config.current,
+        fingerprints,
+        publicUrl: settings.publicUrl,
         // Whoever waits for a send gets an answer before the connection ends.
         stopping: stopping.signal,
       },
@@ -79,6 +119,7 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
       async stop() {
         stopping.abort()
         await closeServer(server, () => running === 0, settings.shutdownGraceMs * 0.8)
+        await tallies.stop()
         await Promise.all([ingest.end(), ops.end()])
         config.close()
         log.info('stopped')
@@ -173,6 +214,11 @@ export async function startWork(settings: Settings): Promise<Running> {
       sweep(
         'bodies',
         async () => ({ emptied: await emptyOldBodies(pool, settings.keepBodiesDays, stopping.signal) }),
+        settings.sweepEveryMs * 120,
+      ),
+      sweep(
+        'minutes',
+        async () => ({ forgotten: await forgetOldMinutes(pool, 35, stopping.signal) }),
         settings.sweepEveryMs * 120,
       ),
     ]

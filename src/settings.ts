@@ -2,14 +2,23 @@ import { existsSync, readFileSync } from 'node:fs'
 import { parseEnv } from 'node:util'
 import { z } from 'zod'
 
+/** What a secret looks like; those with the name of a kind of key are public keys of it. */
+export type SecretShape = 'text' | 'hex' | 'name:text' | 'rsa' | 'ecdsa' | 'ed25519'
+
+/** A secret's variable that is not set. */
+export interface UnsetSecret {
+  name: string
+  shape: SecretShape
+}
+
 /** The configuration can't be used; `problems` says all that is wrong, one line each. */
 export class ConfigError extends Error {
   override name = 'ConfigError'
   readonly problems: readonly string[]
-  /** Environment variables that the config file reads and that are not set. */
-  readonly unset: readonly string[]
+  /** Environment variables that the config file reads and that are not set, and what their values would look like. */
+  readonly unset: readonly UnsetSecret[]
 
-  constructor(problems: readonly string[], unset: readonly string[] = []) {
+  constructor(problems: readonly string[], unset: readonly UnsetSecret[] = []) {
     super(`The configuration can't be used:\n${problems.map((problem) => `  - ${problem}`).join('\n')}`)
     this.problems = problems
     this.unset = unset
@@ -51,6 +60,7 @@ const settingsSchema = z.object({
   ONCEHOOK_KEEP_BODIES_DAYS: whole(90, 1, 36_500),
   ONCEHOOK_PROBE_EVERY_MS: whole(60_000, 50, 3_600_000),
   ONCEHOOK_REVIEW_AFTER_MS: whole(600_000, 100, 86_400_000),
+  ONCEHOOK_TEST_KEYS: z.string().optional(),
 })
 
 export type Settings = ReturnType<typeof readSettings>
@@ -92,6 +102,7 @@ export function readSettings(environment: NodeJS.ProcessEnv = process.env) {
     keepBodiesDays: data.ONCEHOOK_KEEP_BODIES_DAYS,
     probeEveryMs: data.ONCEHOOK_PROBE_EVERY_MS,
     reviewAfterMs: data.ONCEHOOK_REVIEW_AFTER_MS,
+    testKeysPath: data.ONCEHOOK_TEST_KEYS,
   }
 }
 

@@ -22,6 +22,7 @@ export async function openConfig(settings: Settings, log: Log) {
     const config = await loadConfig(from.configPath)
     const problems = from.production ? productionProblems(from, config) : []
     if (problems.length > 0) throw new ConfigError(problems)
+    for (const warning of config.warnings) log.warn(warning)
     return { config, apiKey: from.inboxiliApiKey }
   }
   let current = await load(settings)

@@ -36,11 +36,11 @@ const allowed: Record<string, readonly string[]> = {
   sends: [...base, 'inboxili'],
   events: [...base, 'sends', 'providers', 'config.ts', 'problem.ts'],
   'follow-ups': [...base, 'sends', 'providers', 'config.ts'],
-  // Of the events only the type of what a replay answers.
-  ops: [...base, 'sends', 'problem.ts', 'events'],
+  // Of the events only the types of what a replay answers and of the fingerprints.
+  ops: [...base, 'sends', 'problem.ts', 'events', 'config.ts', 'providers'],
   sandbox: ['providers'],
   'app.ts': [...base, 'events', 'ops', 'problem.ts'],
-  'server.ts': [...base, 'app.ts', 'events', 'follow-ups', 'ops', 'sends', 'inboxili', 'settings.ts', 'start-up.ts'],
+  'server.ts': [...base, 'app.ts', 'events', 'follow-ups', 'ops', 'sends', 'inboxili', 'providers', 'settings.ts', 'start-up.ts'],
   'cli.ts': [...base, 'cli', 'config.ts', 'settings.ts'],
   cli: [
     ...base,

@@ -16,6 +16,10 @@ const app = express().use(
     config: () => config,
     log: createLog('silent', 'test'),
     acknowledged: () => undefined,
+    fingerprints: () => [],
+    tallies: { answered: () => undefined, verified: () => undefined, stop: async () => undefined },
+    refusals: { refused: () => undefined },
+    keys: { ring: () => () => 'unknown', fetch: async () => () => 'unknown' },
     mostBytesUnderWay: 30 * 1024 * 1024,
   }),
 )

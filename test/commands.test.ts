@@ -1,8 +1,9 @@
+import { createHmac } from 'node:crypto'
 import { fileURLToPath } from 'node:url'
 import { afterAll, expect, test, vi } from 'vitest'
 import { startInboxiliSandbox } from '../src/sandbox/inboxili.ts'
 import { testDatabase } from './support/database.ts'
-import { apiKey, quick, run, start, until } from './support/processes.ts'
+import { apiKey, quick, run, secrets, start, until } from './support/processes.ts'
 
 vi.setConfig({ testTimeout: 60_000 })
 
@@ -58,6 +59,25 @@ test('verify judges a file of captured requests without any service', async () =
   expect(results.length).toBeGreaterThan(5)
   expect(new Set(results.map(({ verified }) => verified))).toEqual(new Set([true, false]))
   expect([good.code, missing.code]).toEqual([0, 2])
+})
+
+test('a running service finds out why it refuses, and says so in its metrics and to nobody else', async () => {
+  const received = JSON.stringify({ id: 'evt_1', type: 'invoice.paid' })
+  const signed = JSON.stringify({ id: 'evt_1', type: 'invoice.paid' }, undefined, 2)
+  const stamp = Math.floor(Date.now() / 1000)
+  const secret = secrets.STRIPE_WEBHOOK_SECRETS.split(',')[0] ?? ''
+  const digest = createHmac('sha256', secret).update(`${stamp}.${signed}`).digest('hex')
+
+  const answer = await fetch(`${serve.url}/webhooks/stripe`, {
+    method: 'POST',
+    headers: { 'stripe-signature': `t=${stamp},v1=${digest}` },
+    body: received,
+  })
+
+  expect([answer.status, await answer.text()]).toEqual([401, ''])
+  await expect
+    .poll(async () => (await fetch(`${serve.url}/metrics`)).text())
+    .toContain('oncehook_webhook_refusals_total{source="stripe",cause="body_reserialized"} 1')
 })
 
 test('demo tells its four stories and ends well', async () => {

@@ -3,16 +3,22 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { afterEach, expect, test, vi } from 'vitest'
+import { z } from 'zod'
+import { providerDocs, sourceLine } from '../scripts/provider-docs.ts'
 import { defineConfig, env, key, period, readConfig } from '../src/config.ts'
 import { createMetrics } from '../src/ops/metrics.ts'
 import { eventLabels, sendLabels } from '../src/ops/words.ts'
-import type { Provider } from '../src/providers/provider.ts'
-import { createProvider, providers } from '../src/providers/registry.ts'
+import { providers } from '../src/providers/registry.ts'
 import { readSettings } from '../src/settings.ts'
+import { setups } from './support/provider-setups.ts'
 
 const read = (path: string) => readFileSync(path, 'utf8')
 const documents = new Map(
-  ['README.md', ...readdirSync('docs', { recursive: true, encoding: 'utf8' }).map((file) => join('docs', file))]
+  [
+    'README.md',
+    'examples/README.md',
+    ...readdirSync('docs', { recursive: true, encoding: 'utf8' }).map((file) => join('docs', file)),
+  ]
     .filter((file) => file.endsWith('.md'))
     .map((file) => [file, read(file)]),
 )
@@ -30,7 +36,6 @@ function section(text: string, heading: string): string {
 /** The cells of each row of a table whose first cell is code. */
 const rowsOf = (text: string) =>
   [...text.matchAll(/^\| (`.*) \|$/gm)].map(([, row = '']) => row.split('|').map((cell) => cell.trim()))
-const code = (text: string) => `\`${text}\``
 const uncoded = (cell = '') => cell.replace(/^`(.*)`$/, '$1')
 const firstCells = (text: string) => rowsOf(text).map(([first]) => uncoded(first))
 
@@ -113,40 +118,33 @@ test('the configuration files that the documents show can be used', () => {
 
 // --- Providers -------------------------------------------------------------------------------------------------------
 
-const shop = { header: 'x-shop-signature', prefix: 'sha256=', algorithm: 'sha256', encoding: 'hex', id: 'id', type: 'type' }
+test('docs/providers.md says what the code says', () => {
+  const page = read('docs/providers.md')
 
-/** The rows of a provider's table, from the provider itself. */
-function factsOf({ scheme, ...provider }: Provider): string[] {
-  const headers = (names: string | readonly string[]) => [names].flat().map(code).join(' or ')
-  const { timestamp } = scheme
-  const facts = {
-    'Signature header': [...new Set(scheme.signatures.map(({ header }) => headers(header)))].join('; '),
-    Algorithm: scheme.signatures
-      .map((it) => (it.kind === 'hmac' ? `HMAC-${it.algorithm.toUpperCase()}, ${it.encoding}` : `${it.kind}, base64`))
-      .join('; or '),
-    Signed: code(scheme.signed),
-    'Signed time': timestamp
-      ? `${headers(timestamp.header)}, at most ${provider.toleranceSeconds} s in the past or the future`
-      : 'none',
-    'Event ID': provider.idIsSigned ? 'covered by the signature' : 'not covered by the signature',
-    'ID basis': [provider.idBasis, ...(provider.hashWithoutId ? ['body_hash'] : [])].map(code).join(', else '),
-    'Body limit': `${provider.maxBodyBytes.toLocaleString('en-US')} bytes`,
-    'Headers stored': provider.factHeaders?.map(code).join(', ') || 'none',
-    Documentation: `<${provider.documentation}>`,
-  }
-  return Object.entries(facts).map(([name, value]) => `| ${name} | ${value} |`)
-}
-
-test.each([...providers.keys()])('docs/providers.md has the facts of %s as the code has them', (name) => {
-  const rows = [...section(read('docs/providers.md'), `## ${name}`).matchAll(/^\| [A-Z].* \|$/gm)].map(([row]) => row)
-
-  expect(rows).toEqual(['| Fact | Value |', ...factsOf(createProvider(name, name === 'generic' ? shop : {}))])
+  expect(page === providerDocs(page) || 'run npm run docs').toBe(true)
 })
 
-test('docs/providers.md has no provider that is not built', () => {
-  const headings = [...read('docs/providers.md').matchAll(/^## (.*)$/gm)].map(([, heading]) => heading)
+test.each(setups)('the line that docs/providers.md shows for $title can be used', ({ definition, code, secret }) => {
+  const line = sourceLine(definition, code)
+  for (const [, variable = ''] of line.matchAll(/env\.list\('([A-Z_]+)'\)/g)) vi.stubEnv(variable, secret)
 
-  expect(headings).toEqual([...providers.keys()])
+  // What we publish ourselves, run with the names that it uses.
+  const sources = new Function('env', 'fetchIt', `return ({${line}})`)(env, () => undefined)
+  expect(readConfig({ sources }).sources.get(definition.name)?.provider.name).toBe(definition.name)
+  expect(section(read('docs/providers.md'), `## ${definition.name}`)).toContain(line)
+})
+
+test.each(setups)('docs/providers.md speaks of each option of $title', ({ definition }) => {
+  const { properties = {} } = z.toJSONSchema(definition.options, { io: 'input', unrepresentable: 'any' })
+  const text = section(read('docs/providers.md'), `## ${definition.name}`)
+
+  expect(Object.keys(properties).filter((option) => !new RegExp(`\\b${option}\\b`).test(text))).toEqual([])
+})
+
+test('README.md names every provider', () => {
+  const text = read('README.md').replace(/\s+/g, ' ').toLowerCase()
+
+  expect([...providers.values()].map(({ title }) => title).filter((title) => !text.includes(title.toLowerCase()))).toEqual([])
 })
 
 // --- API, metrics, statuses, sandbox ---------------------------------------------------------------------------------
@@ -234,10 +232,10 @@ async function commandsUnder(...path: string[]): Promise<string[]> {
 }
 
 test('every oncehook command that the documents name exists', async () => {
-  const [top = [], sends = [], events = [], token = []] = await Promise.all(
-    [[], ['sends'], ['events'], ['token']].map((path) => commandsUnder(...path)),
+  const [top = [], sends = [], events = [], sources = [], token = []] = await Promise.all(
+    [[], ['sends'], ['events'], ['sources'], ['token']].map((path) => commandsUnder(...path)),
   )
-  const groups: Record<string, string[]> = { sends, events, token }
+  const groups: Record<string, string[]> = { sends, events, sources, token }
   const named = allCode.flatMap(({ file, piece }) =>
     [...piece.matchAll(/(?:^|\bnpx )oncehook ([a-z]+)(?: ([a-z]+))?/gm)].map(([text, verb = '', second = '']) => ({
       text: `${file}: ${text}`,

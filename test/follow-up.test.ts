@@ -211,6 +211,7 @@ describe('one event', () => {
           livemode: true,
           occurredAt: new Date('2026-03-01T03:30:00Z'),
           receivedAt: expect.any(Date),
+          superseded: false,
         },
       ],
     ])

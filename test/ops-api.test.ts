@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net'
 import express from 'express'
 import supertest from 'supertest'
 import { describe, expect, test } from 'vitest'
+import { readConfig } from '../src/config.ts'
 import type { Replayed } from '../src/events/replay.ts'
 import { openJobs } from '../src/follow-ups/queue.ts'
 import { createLog } from '../src/log.ts'
@@ -29,6 +30,8 @@ function newApp() {
     pool,
     log: createLog('silent', 'test'),
     enqueueSends,
+    config: () => readConfig({ sources: {} }),
+    fingerprints: () => [],
     replay: async (id: string, actor: string, via: string) => {
       replays.push({ id, actor, via })
       return replayed
@@ -66,6 +69,7 @@ describe('who may do what', () => {
     ['get', `/v1/events/${eventId}`, { reader: 200, operator: 200, sender: 403 }],
     ['get', `/v1/events/${eventId}/body`, { reader: 200, operator: 200, sender: 403 }],
     ['post', `/v1/events/${eventId}/replay`, { reader: 403, operator: 202, sender: 403 }],
+    ['get', '/v1/sources', { reader: 200, operator: 200, sender: 403 }],
   ] as const
 
   test.each(calls)('%s %s answers each role as the contract says, and nobody without a token', async (method, path, expected) => {

@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from 'vitest'
-import { readReport } from '../src/providers/inboxili.ts'
+import { readReport } from '../src/providers/catalog/inboxili.ts'
 import type { Provider, WebhookRequest } from '../src/providers/provider.ts'
 import { isSameEvent, payloadOf, readEvents } from '../src/providers/read-events.ts'
 import { createProvider } from '../src/providers/registry.ts'
@@ -10,6 +10,9 @@ const stripe = createProvider('stripe')
 const github = createProvider('github')
 const gocardless = createProvider('gocardless')
 const inboxili = createProvider('inboxili')
+
+/** What most events don't have. */
+const noReferences = { objectRef: null, replayKey: null }
 
 const post = (body: string | Buffer, headers: Record<string, string | string[]> = {}): WebhookRequest => ({
   headers: Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, [value].flat()])),
@@ -26,7 +29,17 @@ test('C-04 reads an event with emoji and non-Latin text', () => {
   const body = String.raw`{"id":"evt_1","type":"invoice.paid","note":"Zoë 😀 \u00e9 a\/b","amount":10.00,"big":9007199254740993}`
 
   expect(read(generic, body)).toEqual({
-    events: [{ id: 'evt_1', idBasis: 'provider', idIsSigned: true, type: 'invoice.paid', livemode: null, occurredAt: null }],
+    events: [
+      {
+        id: 'evt_1',
+        idBasis: 'provider',
+        idIsSigned: true,
+        type: 'invoice.paid',
+        livemode: null,
+        occurredAt: null,
+        ...noReferences,
+      },
+    ],
   })
   expect(payloadOf(generic, post(body), 'evt_1')).toEqual({
     id: 'evt_1',
@@ -47,7 +60,7 @@ test('C-25 reads the JSON inside a GitHub form', () => {
 
   expect(verify(github.scheme, request, ['gh_test'], 1_700_000_000, 300)).toEqual({ ok: true, secretIndex: 0 })
   expect(readEvents(github, request).events).toEqual([
-    { id: 'g1', idBasis: 'provider', idIsSigned: false, type: 'ping', livemode: null, occurredAt: null },
+    { id: 'g1', idBasis: 'provider', idIsSigned: false, type: 'ping', livemode: null, occurredAt: null, ...noReferences },
   ])
   expect(payloadOf(github, request, 'g1')).toEqual({ zen: 'a b' })
   expect(isSameEvent(github, request, post('{ "zen": "a b" }'), 'g1')).toBe(true)
@@ -144,6 +157,7 @@ test('C-32 Stripe events tell their mode and time, snapshot and thin', () => {
       type: 'invoice.paid',
       livemode: false,
       occurredAt: new Date('2021-06-18T01:21:06Z'),
+      ...noReferences,
     },
   ])
   expect(read(stripe, thin).events).toMatchObject([
@@ -186,6 +200,8 @@ describe('GoCardless posts several events at once', () => {
           type: 'payments.paid_out',
           livemode: null,
           occurredAt: new Date('2026-01-31T12:00:00Z'),
+          ...noReferences,
+          objectRef: 'PM1',
         },
         {
           id: 'EV2',
@@ -194,6 +210,7 @@ describe('GoCardless posts several events at once', () => {
           type: 'mandates.cancelled',
           livemode: null,
           occurredAt: new Date('2026-01-31T12:00:01Z'),
+          ...noReferences,
         },
       ],
     })
@@ -243,7 +260,15 @@ describe('generic places', () => {
     const byHeader = createProvider('generic', { ...options, id: { header: 'X-Event-Id' }, type: { header: 'X-Topic' } })
 
     expect(read(byHeader, '{}', { 'x-event-id': 'e1', 'x-topic': 'orders/paid' }).events).toEqual([
-      { id: 'e1', idBasis: 'provider', idIsSigned: false, type: 'orders/paid', livemode: null, occurredAt: null },
+      {
+        id: 'e1',
+        idBasis: 'provider',
+        idIsSigned: false,
+        type: 'orders/paid',
+        livemode: null,
+        occurredAt: null,
+        ...noReferences,
+      },
     ])
     expect(read(byHeader, '{}', { 'x-event-id': ['e1', 'e2'] })).toEqual({ events: [], unusable: 'no_id' })
   })
@@ -255,10 +280,26 @@ describe('Inboxili', () => {
 
   test('an event ID is the message ID and the type, or the hash of the body', () => {
     expect(read(inboxili, '{"event":"delivered","message_id":"m1"}').events).toEqual([
-      { id: 'm1:delivered', idBasis: 'message_id+type', idIsSigned: true, type: 'delivered', livemode: null, occurredAt: null },
+      {
+        id: 'm1:delivered',
+        idBasis: 'message_id+type',
+        idIsSigned: true,
+        type: 'delivered',
+        livemode: null,
+        occurredAt: null,
+        ...noReferences,
+      },
     ])
     expect(read(inboxili, '{"event":"delivered"}').events).toEqual([
-      { id: `sha256:${hash}`, idBasis: 'body_hash', idIsSigned: true, type: 'delivered', livemode: null, occurredAt: null },
+      {
+        id: `sha256:${hash}`,
+        idBasis: 'body_hash',
+        idIsSigned: true,
+        type: 'delivered',
+        livemode: null,
+        occurredAt: null,
+        ...noReferences,
+      },
     ])
     expect(read(inboxili, '{"message_id":"m1"}')).toEqual({ events: [], unusable: 'no_id' })
     expect(read(inboxili, '{}')).toEqual({ events: [], unusable: 'no_id' })
@@ -369,8 +410,93 @@ test('Standard Webhooks and Svix take the ID from the signed header and the type
       type: 'order.paid',
       livemode: null,
       occurredAt: new Date('2026-09-21T14:13:10.344Z'),
+      ...noReferences,
     },
   ])
   expect(ids(svix, body, { 'svix-id': 'msg_2', 'webhook-id': 'msg_1' })).toEqual(['msg_2'])
   expect(ids(svix, body, { 'webhook-id': 'msg_1' })).toEqual(['msg_1'])
+})
+
+describe('the facts that a provider may tell beside', () => {
+  type Element = Record<string, unknown>
+  const told: Provider = {
+    ...generic,
+    object: (event) => (event as Element).object,
+    replayKey: (event) => (event as Element).token,
+    needsPerson: (event) => ((event as Element).type === 'confirm' ? 'it wants to be confirmed' : undefined),
+  }
+  const facts = (event: object) =>
+    read(told, JSON.stringify({ id: 'e1', ...event })).events.map(({ objectRef, replayKey, needsPerson }) => [
+      objectRef,
+      replayKey,
+      needsPerson,
+    ])
+
+  test.each<[unknown, string | null]>([
+    ['sub_1', 'sub_1'],
+    [1001, '1001'],
+    ['o'.repeat(255), 'o'.repeat(255)],
+    ['o'.repeat(256), null],
+    ['', null],
+    [' ', null],
+    ['a\n', null],
+    ['a\u0000', null],
+    [1.5, null],
+    [{ id: 'sub_1' }, null],
+    [null, null],
+    [undefined, null],
+  ])('an object and a token of %j are %j', (value, text) => {
+    expect(facts({ object: value, token: value })).toEqual([[text, text, undefined]])
+  })
+
+  test('an object with more digits than a number holds keeps them', () => {
+    expect(read(told, '{"id":"e1","object":9007199254740993}').events[0]?.objectRef).toBe('9007199254740993')
+  })
+
+  test('why a person has to look first', () => {
+    expect(facts({ type: 'confirm' })).toEqual([[null, null, 'it wants to be confirmed']])
+  })
+
+  test('each fact may stand in the request, and the mode in the payload around the event', () => {
+    const header = ({ headers }: WebhookRequest, name: string) => headers[name]?.[0]
+    const around: Provider = {
+      ...generic,
+      events: (payload) => (payload as { list: unknown[] }).list,
+      id: (event, request) => `${header(request, 'x-id')}-${(event as Element).n}`,
+      type: (_event, request) => request.body.length > 1 && header(request, 'x-type'),
+      occurredAt: (_event, request) => header(request, 'x-time'),
+      livemode: (_event, _request, payload) => (payload as { live: boolean }).live,
+    }
+    const headers = { 'x-id': 'h1', 'x-type': 'paid', 'x-time': '1623979266' }
+    const body = '{"live":false,"list":[{"n":1},{"n":2}]}'
+
+    expect(read(around, body, headers).events).toMatchObject([
+      { id: 'h1-1', type: 'paid', livemode: false, occurredAt: new Date('2021-06-18T01:21:06Z') },
+      { id: 'h1-2', type: 'paid', livemode: false, occurredAt: new Date('2021-06-18T01:21:06Z') },
+    ])
+    expect(payloadOf(around, post(body, headers), 'h1-2')).toEqual({ n: 2 })
+    expect(isSameEvent(around, post(body, headers), post('{"live":true,"list":[{"n":2}]}', headers), 'h1-2')).toBe(true)
+  })
+})
+
+describe('a provider whose every delivery is an event', () => {
+  const each: Provider = { ...generic, idBasis: 'delivery', idIsSigned: false }
+
+  test('has an ID of its own for each, and a signed one, as the same bytes are another event', () => {
+    const [first, second] = [read(each, '{"id":"tr_1"}').events, read(each, '{"id":"tr_1"}').events].flat()
+
+    for (const event of [first, second])
+      expect(event).toMatchObject({ id: expect.stringMatching(/^tr_1:[0-9a-f-]{36}$/), idBasis: 'delivery', idIsSigned: true })
+    expect(first?.id).not.toBe(second?.id)
+    expect(readEvents(each, post('{"id":"tr_1"}'), 'd1').events[0]?.id).toBe('tr_1:d1')
+    expect(read(each, '{"id":null}')).toEqual({ events: [], unusable: 'no_id' })
+  })
+
+  test('has its payload and its comparison whatever the ID', () => {
+    const request = post('{"id":"tr_1"}')
+
+    expect(payloadOf(each, request, 'tr_1:gone')).toEqual({ id: 'tr_1' })
+    expect(isSameEvent(each, request, post('{ "id": "tr_1" }'), 'tr_1:gone')).toBe(true)
+    expect(isSameEvent(each, request, post('{"id":"tr_2"}'), 'tr_1:gone')).toBe(false)
+  })
 })

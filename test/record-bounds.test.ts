@@ -55,6 +55,7 @@ describe('deliveries that wait for storage', () => {
     sha256: createHash('sha256').update(body.subarray(0, 100)).digest(),
     headers: {},
     secretIndex: 0,
+    secretFingerprint: null,
     events: [
       {
         id,
@@ -63,6 +64,9 @@ describe('deliveries that wait for storage', () => {
         type: null,
         livemode: null,
         occurredAt: null,
+        objectRef: null,
+        replayKey: null,
+        needsPerson: undefined,
         status: 'ignored',
         error: null,
       },

@@ -1,8 +1,7 @@
-import { once } from 'node:events'
-import net, { type AddressInfo } from 'node:net'
-import { afterAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { openPool } from '../src/db.ts'
 import { testDatabase } from './support/database.ts'
+import { lineTo } from './support/line.ts'
 import {
   type Answer,
   countRows,
@@ -173,32 +172,3 @@ describe('I4 a commit in doubt', () => {
     ])
   })
 })
-
-/** A way to the database on which the answer to a statement can be lost, with the connection. */
-async function lineTo(databaseUrl: string): Promise<{ url: string; loseNextAnswer(): void }> {
-  const url = new URL(databaseUrl)
-  let isLosing = false
-  const server = net.createServer((client) => {
-    const upstream = net.connect(Number(url.port), url.hostname)
-    for (const socket of [client, upstream]) socket.on('error', () => undefined)
-    client.pipe(upstream)
-    upstream.on('data', (answer) => {
-      if (!isLosing) return void client.write(answer)
-      isLosing = false
-      client.destroy()
-      upstream.end()
-    })
-    upstream.on('close', () => client.destroy())
-    client.on('close', () => upstream.end())
-  })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  afterAll(() => void server.close())
-  const port = String((server.address() as AddressInfo).port)
-  return {
-    url: Object.assign(new URL(url), { hostname: '127.0.0.1', port }).href,
-    loseNextAnswer: () => {
-      isLosing = true
-    },
-  }
-}

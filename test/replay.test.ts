@@ -1,7 +1,10 @@
 import { beforeEach, describe, expect, test } from 'vitest'
 import { readConfig, type UserConfig } from '../src/config.ts'
+import { replayEvent } from '../src/events/replay.ts'
 import { emptyOldBodies } from '../src/events/sweeps.ts'
+import type { Provider } from '../src/providers/provider.ts'
 import { testDatabase } from './support/database.ts'
+import { withProvider } from './support/made-up.ts'
 import { countRows, emptyTables, listen, sha256Hex, signed, sources, storedEvents } from './support/posting.ts'
 import { testService } from './support/service.ts'
 
@@ -108,6 +111,106 @@ describe('the replay of a quarantined event', () => {
     expect(await countRows(database)).toEqual({ events: 2, bodies: 0, conflicts: 0, jobs: 1, sends: 0 })
     expect((await rowOf('r1'))?.status).toBe('pending')
     expect(await audits(id)).toHaveLength(1)
+  })
+})
+
+describe('the replay of an event that a person has to look at first', () => {
+  const asksFirst: Partial<Provider> = {
+    needsPerson: (event) => ((event as { type?: string }).type === 'paid' ? 'somebody has to look' : undefined),
+  }
+  beforeEach(() => {
+    service.config.current = withProvider(service.config.current, 'generic', asksFirst)
+  })
+  const paid = '{"id":"e1","type":"paid"}'
+
+  test('lets it through: it waited as quarantined, without a job, and is processed like any other', async () => {
+    const answers = [await postGeneric(paid), await postGeneric(paid)]
+    expect(await service.drain()).toEqual([])
+    const waiting = await rowOf('e1')
+    const rows = await countRows(database)
+
+    const replayed = await service.replay(waiting?.id ?? '')
+    const twice = await service.replay(waiting?.id ?? '')
+    expect(await service.drain()).toEqual([])
+    const redelivered = await postGeneric(paid)
+
+    expect(answers.map(({ json }) => json)).toEqual([
+      { status: 'quarantined', events: [{ id: 'e1', type: 'paid', status: 'quarantined' }] },
+      { status: 'duplicate', events: [{ id: 'e1', type: 'paid', status: 'duplicate' }] },
+    ])
+    expect(waiting).toMatchObject({ status: 'quarantined', error: 'somebody has to look', type: 'paid', id_basis: 'provider' })
+    expect(rows).toEqual({ events: 1, bodies: 0, conflicts: 0, jobs: 0, sends: 0 })
+    expect([replayed, twice]).toEqual([{ outcome: 'queued' }, { outcome: 'pending' }])
+    expect(await rowOf('e1')).toMatchObject({ status: 'processed', error: null, redeliveries: 2 })
+    expect(redelivered.json.status).toBe('duplicate')
+    expect(await sendKeys()).toEqual(['paid:e1'])
+    expect(await audits(waiting?.id ?? '')).toEqual([
+      { actor: 'tester', via: 'test', action: 'replay', before: { status: 'quarantined' } },
+    ])
+  })
+
+  test('asked for ten times at once makes one job and one audit', async () => {
+    await postGeneric(paid)
+    const id = (await rowOf('e1'))?.id ?? ''
+
+    const replayed = await Promise.all(Array.from({ length: 10 }, () => service.replay(id)))
+
+    expect(replayed.map(({ outcome }) => outcome).sort()).toEqual([...Array(9).fill('pending'), 'queued'])
+    expect((await countRows(database))?.jobs).toBe(1)
+    expect(await audits(id)).toHaveLength(1)
+  })
+
+  test('that breaks off leaves it waiting', async () => {
+    await postGeneric(paid)
+    const id = (await rowOf('e1'))?.id ?? ''
+    const broken = {
+      pool: database.pool,
+      recorder: service.recorder,
+      config: () => service.config.current,
+      isWanted: () => true,
+      enqueueEvents: async () => Promise.reject(new Error('the connection broke')),
+    }
+
+    await expect(replayEvent(broken, id, 'tester', 'test')).rejects.toThrow('the connection broke')
+
+    expect(await rowOf('e1')).toMatchObject({ status: 'quarantined', error: 'somebody has to look' })
+    expect(await audits(id)).toEqual([])
+  })
+
+  test('leaves its neighbours in one POST alone, which did not wait', async () => {
+    const events = (payload: unknown) => (payload as { events: unknown[] }).events
+    service.config.current = withProvider(service.config.current, 'generic', { events })
+
+    const { json } = await postGeneric('{"events":[{"id":"e1","type":"paid"},{"id":"e2","type":"sent"}]}')
+    await service.replay((await rowOf('e1'))?.id ?? '')
+    expect(await service.drain()).toEqual([])
+
+    expect(json).toEqual({
+      status: 'accepted',
+      events: [
+        { id: 'e1', type: 'paid', status: 'quarantined' },
+        { id: 'e2', type: 'sent', status: 'accepted' },
+      ],
+    })
+    expect([(await rowOf('e1'))?.status, (await rowOf('e2'))?.status]).toEqual(['processed', 'ignored'])
+    expect(await sendKeys()).toEqual(['paid:e1'])
+  })
+
+  test('is a second one, where its bytes had to be read anew first', async () => {
+    service.config.current = withProvider(service.config.current, 'generic', { ...asksFirst, id: () => undefined })
+    await postGeneric(paid)
+    const bytes = (await storedEvents(database))[0]?.id ?? ''
+    configure({ sources, followUps })
+    service.config.current = withProvider(service.config.current, 'generic', asksFirst)
+
+    const read = await service.replay(bytes)
+    const waiting = await rowOf('e1')
+    const queued = await service.replay(waiting?.id ?? '')
+
+    expect(read).toEqual({ outcome: 'read', events: [{ id: 'e1', type: 'paid', status: 'quarantined' }] })
+    expect(waiting?.status).toBe('quarantined')
+    expect(queued).toEqual({ outcome: 'queued' })
+    expect([await audits(bytes), await audits(waiting?.id ?? '')].map((list) => list.length)).toEqual([1, 1])
   })
 })
 

@@ -240,3 +240,27 @@ test('C-69 I17 writes nothing of a refused request into its log', async () => {
   }
   expect(new Set(second.log().map((line) => line.level))).not.toContain('error')
 })
+
+test('a process that is stopped has written what it counted, and the command shows it', async () => {
+  const stopped = await start('serve', environment)
+  const post = (headers: Record<string, string>) => fetch(`${stopped.url}/webhooks/acme`, { method: 'POST', headers, body: '{}' })
+  const now = String(Math.floor(Date.now() / 1000))
+  const forged = { 'webhook-id': 'msg_1', 'webhook-timestamp': now, 'webhook-signature': `v1,${'A'.repeat(43)}=` }
+  const statuses = [(await post({ 'content-encoding': 'zzz-coding' })).status, (await post(forged)).status]
+  const scraped = await (await fetch(`${stopped.url}/metrics`)).text()
+
+  stopped.kill('SIGTERM')
+  const { code } = await stopped.exited
+
+  expect(statuses).toEqual([415, 401])
+  expect(scraped).toContain('oncehook_webhook_refusals_total{source="acme",cause="signature_mismatch"} 1')
+  expect(code).toBe(0)
+  const shown = await run(['sources', 'show', 'acme', '--json'], environment)
+  expect(JSON.parse(shown.stdout)).toMatchObject({
+    url: '/webhooks/acme',
+    last_24_hours: { other: 1 },
+    refused: expect.arrayContaining([expect.objectContaining({ cause: 'signature_mismatch', count: 1 })]),
+  })
+  const listed = await run(['sources', 'list'], environment)
+  expect(listed.stdout.split('\n').map((line) => line.split('\t')[0])).toContain('acme')
+})

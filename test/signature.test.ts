@@ -181,12 +181,12 @@ test('C-16 refuses a signed time outside of the tolerance, both ends included', 
   expect(at(NOW + 300).map(({ ok }) => ok)).toEqual([true, true])
   expect(at(NOW - 300).map(({ ok }) => ok)).toEqual([true, true])
   expect(at(NOW + 301)).toEqual([
-    { ok: false, reason: 'timestamp_too_old' },
-    { ok: false, reason: 'timestamp_too_old' },
+    { ok: false, reason: 'timestamp_too_old', signedAt: NOW },
+    { ok: false, reason: 'timestamp_too_old', signedAt: NOW },
   ])
   expect(at(NOW - 301)).toEqual([
-    { ok: false, reason: 'timestamp_too_new' },
-    { ok: false, reason: 'timestamp_too_new' },
+    { ok: false, reason: 'timestamp_too_new', signedAt: NOW },
+    { ok: false, reason: 'timestamp_too_new', signedAt: NOW },
   ])
   expect(stripe(`t=1700000000,v1=${STRIPE_B}`, { now: NOW + 301 })).toEqual({ ok: false, reason: 'signature_mismatch' })
 })
@@ -247,7 +247,11 @@ test('keeps a public key out of the HMAC and a secret out of ed25519', () => {
   expect(standard(forged, { secrets: [whpk] })).toEqual({ ok: false, reason: 'no_matching_key' })
   expect(standard(forged, { secrets: [whpk, STANDARD_SECRET] })).toEqual({ ok: false, reason: 'signature_mismatch' })
   expect(standard(genuine, { secrets: [whpk], body: Buffer.from('{}') })).toEqual({ ok: false, reason: 'signature_mismatch' })
-  expect(sign(createProvider('standard-webhooks').scheme, whpk, { id: 'msg_1', timestamp: '1700000000' }, BODY_H)).toBeUndefined()
+  const { scheme } = createProvider('standard-webhooks')
+  expect('isUnsigned' in scheme || scheme.signatures.map((kind) => sign(kind, whpk, [head, BODY_H]))).toEqual([
+    undefined,
+    undefined,
+  ])
 })
 
 test('Svix takes its own headers before the unbranded ones and never mixes a forged ID in', () => {
@@ -280,7 +284,11 @@ test('a generic source signs its time when it has one, and its options are check
   const attempt = { secrets: ['secret_test'], options }
 
   expect(check('generic', headers, attempt)).toEqual({ ok: true, secretIndex: 0, signedAt: NOW })
-  expect(check('generic', headers, { ...attempt, now: NOW + 301 })).toEqual({ ok: false, reason: 'timestamp_too_old' })
+  expect(check('generic', headers, { ...attempt, now: NOW + 301 })).toEqual({
+    ok: false,
+    reason: 'timestamp_too_old',
+    signedAt: NOW,
+  })
   expect(check('generic', { ...headers, 'x-signature': digest }, attempt)).toEqual({ ok: false, reason: 'malformed_signature' })
   for (const wrong of [
     { signed: '{body}' },
@@ -293,7 +301,7 @@ test('a generic source signs its time when it has one, and its options are check
   }
   expect(() => createProvider('generic', { ...GENERIC_OPTIONS, signed: '{timestamp}.{body}' })).toThrow(/timestampHeader/)
   expect(() => createProvider('stripe', { secret: 'x' })).toThrow(/options of provider "stripe"/)
-  expect(() => createProvider('strip')).toThrow('unknown provider "strip"; known are stripe,')
+  expect(() => createProvider('strip')).toThrow('unknown provider "strip"; known are ')
 })
 
 test.each([
@@ -428,12 +436,14 @@ test('agrees with the libraries of Stripe, Svix, Standard Webhooks and GitHub ov
       const svixSays = answers(() => new SvixWebhook(STANDARD_SECRET).verify(sent, svixHeaders))
       expect(check('svix', svixHeaders, { ...at, body, secrets: [STANDARD_SECRET] }).ok).toBe(svixSays)
 
-      const ours = `sha256=${sign(createProvider('github').scheme, 'gh_test', {}, Buffer.from(text))}`
+      const ours = `sha256=${sign(githubKind, 'gh_test', [text])}`
       expect(await octokitVerify('gh_test', sent, ours)).toBe(github(ours, { body }).ok)
     }),
     { numRuns: 60 },
   )
 })
+
+const githubKind = { kind: 'hmac', algorithm: 'sha256', encoding: 'hex', secret: { form: 'text' } } as const
 
 function answers(call: () => unknown): boolean {
   try {

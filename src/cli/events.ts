@@ -103,6 +103,7 @@ function eventText(event: WebhookEvent, options: OutputOptions): string {
       : [
           say(visible(`Report: ${report.kind} ${report.message_id ?? '–'} → ${report.dedupe_key ?? `parked: ${report.parked}`}`)),
         ]),
+    ...(event.object === null ? [] : objectLines(event, event.object, options)),
     ...event.sends.map(({ rule, outcome, dedupe_key, status, recipient, error }) => {
       const state = status === null ? '' : `${painted(tag(sendLabels[status], options), options)}   `
       const send = dedupe_key === null ? '' : ` ${say('→')} ${visible(dedupe_key)} ${say('→')} ${visible(recipient ?? '')}`
@@ -110,4 +111,17 @@ function eventText(event: WebhookEvent, options: OutputOptions): string {
     }),
     '',
   ].join('\n')
+}
+
+/** Other events of its object, so that an older one can be told from the newest, which has the object's state. */
+function objectLines(
+  event: WebhookEvent,
+  { ref, events }: NonNullable<WebhookEvent['object']>,
+  options: OutputOptions,
+): string[] {
+  const lines = events.map(({ id, type, event_id, occurred_at, received_at }) => {
+    const at = occurred_at === null ? `received ${timeText(received_at)}` : timeText(occurred_at)
+    return words(visible(`  ${at} UTC  ${type ?? '–'}  ${event_id}  event ${id}${id === event.id ? ' (this one)' : ''}`), options)
+  })
+  return [`Object ${visible(ref)}, its newest event first:`, ...lines]
 }

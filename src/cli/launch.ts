@@ -1,8 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { randomBytes } from 'node:crypto'
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type Config, loadConfig } from '../config.ts'
 import { openPool } from '../db.ts'
@@ -12,12 +11,16 @@ import { ensureToken } from '../ops/tokens.ts'
 import { type SandboxDatabase, startDatabase } from '../sandbox/database.ts'
 import { type InboxiliSandbox, startInboxiliSandbox } from '../sandbox/inboxili.ts'
 import { ConfigError, environmentWithoutEnvFile, type Settings } from '../settings.ts'
+import { openSecrets } from './development-secrets.ts'
+import { openTestKeys, TEST_KEYS_FILE, type TestKeyPairs } from './test-keys.ts'
 
 export interface Launched {
   url: string
   databaseUrl: string
   operatorToken: string
   config: Config
+  /** What samples of providers that sign by a key of their own are signed with. */
+  testKeys: TestKeyPairs
   /** Undefined with the real email API, or another one under INBOXILI_BASE_URL. */
   sandbox: InboxiliSandbox | undefined
   /** Resolves when a part ended for good by itself. */
@@ -49,7 +52,8 @@ export async function launch(settings: Settings, { directory, output, environmen
   if (settings.production) refuseEmbedded(settings)
   await refuseUsedPort(settings)
   mkdirSync(directory, { recursive: true })
-  const secrets = openSecrets(directory)
+  const testKeys = openTestKeys(directory)
+  const secrets = openSecrets(directory, testKeys)
   const config = await loadWithSecrets(settings, secrets)
 
   const stops: (() => Promise<unknown>)[] = []
@@ -69,7 +73,7 @@ export async function launch(settings: Settings, { directory, output, environmen
     if (sandbox) stops.push(() => sandbox.close())
     const baseUrl = sandbox?.url ?? settings.inboxiliBaseUrl
 
-    const operatorToken = secrets.get('OPERATOR_TOKEN', 'och_')
+    const operatorToken = secrets.get('OPERATOR_TOKEN', 'token')
     const pool = openPool({ url: databaseUrl, name: 'oncehook-start', max: 1 })
     try {
       await ensureToken(pool, operatorToken, { name: 'start', role: 'operator' })
@@ -80,6 +84,7 @@ export async function launch(settings: Settings, { directory, output, environmen
     // What the operator has set stays where it is, so that the parts can read it again on SIGHUP.
     const variables: Record<string, string> = {
       ONCEHOOK_CONFIG: settings.configPath,
+      ...(!settings.production && { ONCEHOOK_TEST_KEYS: resolve(directory, TEST_KEYS_FILE) }),
       ...environment,
       ...secrets.used(),
       ...(database && { DATABASE_URL: databaseUrl }),
@@ -106,6 +111,7 @@ export async function launch(settings: Settings, { directory, output, environmen
       databaseUrl,
       operatorToken,
       config,
+      testKeys,
       sandbox,
       failed: Promise.race([serve.failed, worker.failed, ...databaseFailed]),
       reload() {
@@ -145,34 +151,15 @@ function refuseUsedPort({ port, host }: Settings): Promise<void> {
   })
 }
 
-/** Secrets for development, made on first use and kept beside the data, so that a restart keeps on verifying. */
-function openSecrets(directory: string) {
-  const path = join(directory, 'secrets.json')
-  const stored: Record<string, string> = existsSync(path) ? JSON.parse(readFileSync(path, 'utf8')) : {}
-  const used: Record<string, string> = {}
-  return {
-    get(name: string, prefix = 'whsec_'): string {
-      if (stored[name] === undefined) {
-        const encoding = prefix === 'whsec_' ? 'base64' : 'base64url'
-        stored[name] = prefix + randomBytes(32).toString(encoding)
-        writeFileSync(path, JSON.stringify(stored, null, 2), { mode: 0o600 })
-      }
-      if (name !== 'OPERATOR_TOKEN') used[name] = stored[name]
-      return stored[name]
-    },
-    used: () => used,
-  }
-}
-
 /** Loads the configuration; a secret's variable that isn't set at all gets a development secret, one set to blank is refused. */
 async function loadWithSecrets(settings: Settings, secrets: ReturnType<typeof openSecrets>): Promise<Config> {
   try {
     return await loadConfig(settings.configPath)
   } catch (error) {
     if (!(error instanceof ConfigError) || settings.production) throw error
-    const missing = error.unset.filter((name) => process.env[name] === undefined && process.env[`${name}_FILE`] === undefined)
+    const missing = error.unset.filter(({ name }) => process.env[name] === undefined && process.env[`${name}_FILE`] === undefined)
     if (missing.length === 0) throw error
-    for (const name of missing) process.env[name] = secrets.get(name)
+    for (const { name, shape } of missing) process.env[name] = secrets.get(name, shape)
     return loadConfig(settings.configPath)
   }
 }

@@ -1,3 +1,5 @@
+import type { Source } from '../config.ts'
+import { isTimed } from '../providers/signature.ts'
 import { sampleRequest } from '../sandbox/samples.ts'
 import type { Settings } from '../settings.ts'
 import { type Launched, launch } from './launch.ts'
@@ -38,7 +40,7 @@ function untilSignal(ignoreForMs = 0): Promise<undefined> {
   })
 }
 
-function banner({ url, databaseUrl, operatorToken, config, sandbox }: Launched): string {
+function banner({ url, databaseUrl, operatorToken, config, testKeys, sandbox }: Launched): string {
   const line = (name: string, value: string) => `  ${name.padEnd(14)}  ${value}\n`
   const bearer = `-H 'Authorization: Bearer ${operatorToken}'`
   return `
@@ -48,7 +50,7 @@ ${line('webhooks', `${url}/webhooks/{${[...config.sources.keys()].join(',')}}`)}
   sandbox
     ? line('email sandbox', `${sandbox.url}/_sandbox/ledger  (no real email leaves this machine)`)
     : line('email api', 'not the sandbox: real emails may go out')
-}${line('database', databaseUrl)}${line('operator token', operatorToken)}${curl(url, config)}
+}${line('database', databaseUrl)}${line('operator token', operatorToken)}${curl(url, config, testKeys)}
 Read what became of it:
 
   curl -sS ${bearer} ${url}/v1/sends
@@ -57,13 +59,13 @@ Read what became of it:
 }
 
 /** One payment, signed, to be pasted. A scheme without a time in it is preferred, as its signature doesn't grow old. */
-function curl(url: string, config: Launched['config']): string {
+function curl(url: string, config: Launched['config'], privateKeys: Launched['testKeys']): string {
   const wanted = config.rules.flatMap(({ source: name, types }) => {
     const source = config.sources.get(name)
     const [type] = types
     return source && type !== undefined ? [{ source, type }] : []
   })
-  const { source, type } = wanted.find(({ source }) => !source.provider.scheme.timestamp) ?? wanted[0] ?? {}
+  const { source, type } = wanted.find(({ source }) => !growsOld(source)) ?? wanted[0] ?? {}
   if (!source || type === undefined) return ''
   const { headers, body } = sampleRequest({
     provider: source.provider.name,
@@ -72,9 +74,10 @@ function curl(url: string, config: Launched['config']): string {
     type,
     livemode: source.mode === 'live',
     nowSeconds: Math.floor(Date.now() / 1000),
+    privateKeys,
   })
   const flags = Object.entries(headers).map(([name, value]) => `-H '${name}: ${value}'`)
-  const limit = source.provider.scheme.timestamp
+  const limit = growsOld(source)
     ? ` (within ${source.toleranceSeconds} s; later: npx oncehook trigger ${source.name} ${type})`
     : ''
   return `
@@ -82,4 +85,8 @@ Post a payment${limit}. It causes one email, however often you post it:
 
   curl -sS ${flags.join(' ')} --data-binary '${body.toString().replaceAll("'", "'\\''")}' ${url}/webhooks/${source.name}
 `
+}
+
+function growsOld({ provider, toleranceSeconds }: Source): boolean {
+  return isTimed(provider.scheme) && Number.isFinite(toleranceSeconds)
 }

@@ -1,30 +1,41 @@
+import type { CommandResult } from '../cli.ts'
 import type { Source } from '../config.ts'
+import { providers } from '../providers/registry.ts'
 import { sampleRequest } from '../sandbox/samples.ts'
+import { readTestKeys } from './test-keys.ts'
 
 export interface TriggerOptions {
   url: string
-  type: string
+  /** Without one the types are listed that are known. */
+  type?: string
   id?: string
   email?: string
   count?: number
+  /** Where the keys stand that a running start takes for those of providers that sign by a key of their own. */
+  testKeysPath?: string | undefined
 }
 
 /** `oncehook trigger`: signs a sample event as its provider would, and posts it. */
-export async function triggerCommand(source: Source, { url, type, id, email, count = 1 }: TriggerOptions) {
+export async function triggerCommand(
+  source: Source,
+  { url, type, id, email, count = 1, testKeysPath }: TriggerOptions,
+): Promise<CommandResult> {
+  if (type === undefined) return { stdout: knownTypes(source), stderr: '', exitCode: 0 }
   const secret = source.secrets[0] ?? ''
-  const { headers, body } = sampleRequest({
+  const { headers, body, query } = sampleRequest({
     provider: source.provider.name,
     options: source.options,
     secret,
     type,
     nowSeconds: Math.floor(Date.now() / 1000),
     livemode: source.mode === 'live',
+    ...(testKeysPath !== undefined && { privateKeys: readTestKeys(testKeysPath) }),
     ...(id !== undefined && { id }),
     ...(email !== undefined && { email }),
   })
   const answers = await Promise.all(
     Array.from({ length: count }, async () => {
-      const response = await fetch(`${url}/webhooks/${source.name}`, {
+      const response = await fetch(`${url}/webhooks/${source.name}${query ? `?${query}` : ''}`, {
         method: 'POST',
         headers,
         body: new Uint8Array(body),
@@ -34,9 +45,20 @@ export async function triggerCommand(source: Source, { url, type, id, email, cou
       return { status: response.status, text: await response.text() }
     }),
   )
+  const isRefused = answers.some(({ status }) => status === 401)
   return {
-    stdout: answers.map(({ status, text }) => `${status} ${text}\n`).join(''),
-    stderr: '',
-    exitCode: answers.every(({ status }) => status === 200) ? 0 : 1,
+    stdout: answers.map(({ status, text }) => `${`${status} ${text}`.trimEnd()}\n`).join(''),
+    stderr: isRefused
+      ? `Refused: does the service at ${url} have another configuration, or other secrets, than this folder?\n`
+      : '',
+    exitCode: answers.every(({ status }) => status >= 200 && status < 300) ? 0 : 1,
   }
+}
+
+function knownTypes({ name, provider }: Source): string {
+  const types = Object.entries(providers.get(provider.name)?.sample.types ?? {})
+  if (types.length === 0) return `${provider.name} has no payment events; name the type of another one.\n`
+  const width = Math.max(...types.map(([, type]) => type.length))
+  const lines = types.map(([fact, type]) => `  ${type.padEnd(width)}  ${fact}\n`)
+  return `The payment events of ${name}; another type gives a sample in the same form.\n${lines.join('')}`
 }

@@ -1,23 +1,29 @@
+import { createPublicKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { z } from 'zod'
-import type { Provider, WebhookRequest } from '../providers/provider.ts'
+import { type ExplainedSource, type Explanation, explainRefusal } from '../providers/explain.ts'
+import type { Provider, ProviderDefinition, WebhookRequest } from '../providers/provider.ts'
 import { readEvents, type Unusable } from '../providers/read-events.ts'
-import { createProvider } from '../providers/registry.ts'
-import { type Reason, verify } from '../providers/signature.ts'
-
-/** What `oncehook verify` needs of a configured source, looked up by the NAME of /webhooks/NAME. */
-export type SourceLookup = (
-  name: string,
-) => { provider: Provider; secrets: readonly string[]; toleranceSeconds: number } | undefined
+import { createProvider, providers } from '../providers/registry.ts'
+import { type Keyring, type Reason, verify } from '../providers/signature.ts'
+import { jsonOutput, visible } from './output.ts'
 
 const request = z.looseObject({
   id: z.string().optional(),
   provider: z.string().optional(),
+  method: z.string().optional(),
   url: z.string().optional(),
   headers: z.record(z.string(), z.union([z.string(), z.array(z.string())])),
   body_base64: z.base64(),
   secrets: z.array(z.string()).optional(),
-  config: z.looseObject({ tolerance_seconds: z.number().nonnegative().optional(), options: z.unknown().optional() }).optional(),
+  config: z
+    .looseObject({
+      tolerance_seconds: z.number().nonnegative().optional(),
+      options: z.looseObject({}).optional(),
+      certs: z.record(z.string(), z.string()).optional(),
+      jwks: z.record(z.string(), z.looseObject({})).optional(),
+    })
+    .optional(),
   now: z.number().optional(),
   expect: z.looseObject({ verified: z.boolean() }).optional(),
 })
@@ -30,26 +36,22 @@ const file = z.union([
 ])
 
 type CapturedRequest = z.infer<typeof request>
+type CapturedConfig = NonNullable<CapturedRequest['config']>
 
 interface Result {
   id?: string
   verified: boolean
-  reason: Reason | null
+  reason: Reason | 'key_unavailable' | null
   source?: string
   events: { id: string; type: string | null }[]
+  cause?: Explanation['cause']
   explanation?: string
+  detail?: string
+  /** What the provider wants as the answer, where it isn't our own JSON. */
+  response_body?: string
 }
 
-const EXPLANATIONS: Record<Reason | Unusable, string> = {
-  signature_mismatch:
-    'No configured secret made this signature over exactly these bytes: the secret is another one, or the body was changed on its way.',
-  missing_signature: 'The request has no signature header, or none of a version that this provider is known to sign with.',
-  malformed_signature:
-    'The signature headers do not have the form that this provider sends, or one of them comes twice or without its time or ID.',
-  timestamp_too_old: 'The signature is right, but the signed time lies further in the past than the tolerance allows.',
-  timestamp_too_new:
-    'The signature is right, but the signed time lies further in the future than the tolerance allows: compare the clocks.',
-  no_matching_key: 'No configured secret is of the kind that this signature needs, or there is none at all.',
+const UNUSABLE: Record<Unusable, string> = {
   empty_body: 'The signature is right, but the body is empty: it would be quarantined.',
   not_json: 'The signature is right, but the body is not JSON: it would be quarantined.',
   too_deep: 'The signature is right, but the body is nested more than 200 levels deep: it would be quarantined.',
@@ -59,27 +61,27 @@ const EXPLANATIONS: Record<Reason | Unusable, string> = {
   bad_id: 'The signature is right, but an event has an ID that is no plain text and no exact integer: it would be quarantined.',
   id_too_long: 'The signature is right, but an event has an ID of more than 512 characters: it would be quarantined.',
 }
+const NO_CHALLENGE = 'A GET is answered only where it is the provider’s check of the endpoint, and this one is not.'
 
 /** Checks the captured requests of a file; exit code 0 says verified, or all as expected, 1 not, 2 that the file can't be judged. */
 export async function verifyFile(
   path: string,
-  options: { json: boolean; sources?: SourceLookup },
+  options: { json: boolean; sources?: ReadonlyMap<string, ExplainedSource> },
 ): Promise<{ exitCode: 0 | 1 | 2; stdout: string }> {
   const content = await readRequests(path)
   if ('problem' in content) return { exitCode: 2, stdout: `${path}: ${content.problem}\n` }
   const results: Result[] = []
   for (const each of content.requests) {
     const result = judge(each, options.sources)
-    if (typeof result === 'string') return { exitCode: 2, stdout: `${path}: ${each.id ? `${each.id}: ` : ''}${result}\n` }
+    if (typeof result === 'string')
+      return { exitCode: 2, stdout: `${path}: ${each.id ? `${visible(each.id)}: ` : ''}${result}\n` }
     results.push(result)
   }
   const isGood = (result: Result, index: number) => result.verified === (content.requests[index]?.expect?.verified ?? true)
-  const output = options.json
-    ? JSON.stringify(content.isList ? results : results[0], undefined, 2)
-    : results
-        .map((result, index) => line(result, isGood(result, index), content.requests[index]?.expect !== undefined))
-        .join('\n')
-  return { exitCode: results.every(isGood) ? 0 : 1, stdout: `${output}\n` }
+  const stdout = options.json
+    ? jsonOutput(content.isList ? results : results[0])
+    : results.map((result, index) => text(result, isGood(result, index), content.requests[index]?.expect !== undefined)).join('')
+  return { exitCode: results.every(isGood) ? 0 : 1, stdout }
 }
 
 async function readRequests(path: string): Promise<{ requests: CapturedRequest[]; isList: boolean } | { problem: string }> {
@@ -100,36 +102,124 @@ async function readRequests(path: string): Promise<{ requests: CapturedRequest[]
   return requests.length > 0 ? { requests, isList } : { problem: 'this file holds no request' }
 }
 
-function judge(captured: CapturedRequest, sources: SourceLookup | undefined): Result | string {
-  const { config, now = Math.floor(Date.now() / 1000) } = captured
-  const isComplete = captured.provider !== undefined && captured.secrets !== undefined
-  const name = /\/webhooks\/([^/?#]+)/.exec(captured.url ?? '')?.[1]
-  const source = isComplete || name === undefined ? undefined : sources?.(name)
+function judge(captured: CapturedRequest, sources: ReadonlyMap<string, ExplainedSource> | undefined): Result | string {
+  const { config = {}, now = Math.floor(Date.now() / 1000), url = '' } = captured
+  const named = captured.id === undefined ? {} : { id: captured.id }
+  const source = sourceOf(captured, sources)
+  if (typeof source === 'string') return source
+  const { provider, secrets, toleranceSeconds } = source.explained
+  const from = { ...named, ...(source.name !== undefined && { source: source.name }) }
+
+  const query = /\?([^#]*)/.exec(url)?.[1] ?? ''
+  if (captured.method?.toUpperCase() === 'GET') {
+    const answer = provider.challenge?.(query, secrets)
+    return answer === undefined
+      ? { ...from, verified: false, reason: 'missing_signature', events: [], explanation: NO_CHALLENGE }
+      : { ...from, verified: true, reason: null, events: [], response_body: answer }
+  }
+
+  const received: WebhookRequest = {
+    headers: lowerCased(captured.headers),
+    body: Buffer.from(captured.body_base64, 'base64'),
+    query,
+  }
+  const keyring = keyringOf(config, provider)
+  const verdict = verify(provider.scheme, received, secrets, now, toleranceSeconds, keyring)
+  if (!verdict.ok) {
+    const explanation = explainRefusal({
+      source: source.explained,
+      request: received,
+      reason: verdict.reason,
+      nowSeconds: now,
+      url,
+      // A file that brings its own secrets is judged by what is in it.
+      sources: source.name === undefined ? [] : [...(sources?.values() ?? [])],
+      ring: () => keyring,
+    })
+    return { ...from, verified: false, reason: verdict.reason, events: [], ...explanation }
+  }
+  const { events, unusable } = readEvents(provider, received)
+  const answer = provider.answer?.(received)
+  return {
+    ...from,
+    verified: true,
+    reason: null,
+    events: events.map(({ id, type }) => ({ id, type })),
+    ...(unusable && { explanation: UNUSABLE[unusable] }),
+    ...(answer !== undefined && { response_body: answer }),
+  }
+}
+
+/** The source that a request is judged by: as the file describes it, else the one that its URL names, with what the file says instead. */
+function sourceOf(
+  { provider: providerName, secrets: ownSecrets, config = {}, url = '' }: CapturedRequest,
+  sources: ReadonlyMap<string, ExplainedSource> | undefined,
+): { name?: string; explained: ExplainedSource } | string {
+  const isComplete = providerName !== undefined && ownSecrets !== undefined
+  const name = /\/webhooks\/([^/?#]+)/.exec(url)?.[1]
+  const source = isComplete || name === undefined ? undefined : sources?.get(name)
   let provider = source?.provider
+  let options = source?.options ?? {}
   try {
-    if (captured.provider !== undefined && captured.provider !== provider?.name)
-      provider = createProvider(captured.provider, config?.options)
+    if (providerName !== undefined && providerName !== provider?.name) {
+      options = optionsOf(providers.get(providerName), config)
+      provider = createProvider(providerName, options)
+    }
   } catch (error) {
     return (error as Error).message
   }
-  const secrets = captured.secrets ?? source?.secrets
+  // A provider that needs no secrets is judged without, if the file names none.
+  const secrets = ownSecrets ?? source?.secrets ?? (provider?.secrets && [])
   if (!provider || !secrets) {
     const lacking = [!provider && '"provider"', !secrets && '"secrets"'].filter(Boolean).join(' and ')
     return `the file has no ${lacking}, and ${name ? `no source "${name}" is configured` : 'its "url" names no source (/webhooks/NAME)'}`
   }
-  const received: WebhookRequest = { headers: lowerCased(captured.headers), body: Buffer.from(captured.body_base64, 'base64') }
-  const tolerance = config?.tolerance_seconds ?? source?.toleranceSeconds ?? provider.toleranceSeconds
-  const verdict = verify(provider.scheme, received, secrets, now, tolerance)
-  const { events, unusable } = verdict.ok ? readEvents(provider, received) : { events: [], unusable: undefined }
-  const reason = verdict.ok ? null : verdict.reason
-  const explained = reason ?? unusable
-  return {
-    ...(captured.id !== undefined && { id: captured.id }),
-    verified: verdict.ok,
-    reason,
-    ...(source && name && { source: name }),
-    events: events.map(({ id, type }) => ({ id, type })),
-    ...(explained && { explanation: EXPLANATIONS[explained] }),
+  const toleranceSeconds = config.tolerance_seconds ?? source?.toleranceSeconds ?? provider.toleranceSeconds
+  const { mode } = source ?? { mode: 'live' }
+  const explained: ExplainedSource = { name: name ?? '', provider, options, secrets, mode, toleranceSeconds }
+  return { ...(source && name !== undefined && { name }), explained }
+}
+
+/**
+ * The options that a file gives a provider: `options` as in the configuration file, and beside it those of the vectors, whose
+ * names are written with underscores. What is no option of the provider is a remark there.
+ */
+function optionsOf(definition: ProviderDefinition | undefined, config: CapturedConfig): Record<string, unknown> {
+  const { options = {}, certs: _certs, jwks: _jwks, tolerance_seconds: _tolerance, ...others } = config
+  const loose = Object.fromEntries(
+    Object.entries(others).map(([name, value]) => [name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()), value]),
+  )
+  const issues = definition?.options.safeParse(loose).error?.issues ?? []
+  const remarks = new Set(issues.flatMap((issue) => (issue.code === 'unrecognized_keys' ? issue.keys : [])))
+  return { ...Object.fromEntries(Object.entries(loose).filter(([name]) => !remarks.has(name))), ...options }
+}
+
+/** The keys of the file; where it has some, a name that is not among them is known to be none. Nothing is fetched. */
+function keyringOf({ certs, jwks }: CapturedConfig, { knownKeys, remoteKeys, postback }: Provider): Keyring {
+  const keys = new Map<string, KeyObject | 'unknown'>()
+  for (const [name, pem] of Object.entries(certs ?? {}))
+    keys.set(
+      name,
+      orUnknown(() => new X509Certificate(pem).publicKey),
+    )
+  for (const [name, jwk] of Object.entries(jwks ?? {}))
+    keys.set(
+      name,
+      orUnknown(() => createPublicKey({ key: jwk, format: 'jwk' })),
+    )
+  return (name, nowSeconds) => {
+    const known = knownKeys?.get(name)
+    if (known) return nowSeconds <= known.validUntil ? known.key : 'unknown'
+    const isElsewhere = !certs && !jwks && (remoteKeys ?? postback) !== undefined
+    return keys.get(name) ?? (isElsewhere ? undefined : 'unknown')
+  }
+}
+
+function orUnknown(key: () => KeyObject): KeyObject | 'unknown' {
+  try {
+    return key()
+  } catch {
+    return 'unknown'
   }
 }
 
@@ -140,16 +230,22 @@ function lowerCased(headers: CapturedRequest['headers']): Record<string, string[
   return lowered
 }
 
-function line(result: Result, isGood: boolean, isExpectation: boolean): string {
-  const events = result.events.map(({ id, type }) => `${id} (${type ?? 'no type'})`).join(', ')
-  return [
+/** The verdict on a line, and below it, where it is no expected one, why. */
+function text(result: Result, isGood: boolean, isExpectation: boolean): string {
+  const { id, verified, reason, cause, explanation, detail } = result
+  const refusal = `refused: ${reason}${cause === undefined || cause === reason ? '' : `, ${cause}`}`
+  const verdict = [
     isGood ? '✓' : '✕',
-    result.id,
-    result.verified ? 'verified' : `refused: ${result.reason}`,
-    events,
-    isExpectation && !isGood && `(expected ${result.verified ? 'a refusal' : 'verified'})`,
-    (!isExpectation || !isGood) && result.explanation,
+    id,
+    verified ? 'verified' : refusal,
+    result.events.map(({ id, type }) => `${id} (${type ?? 'no type'})`).join(', '),
+    isExpectation && !isGood && `(expected ${verified ? 'a refusal' : 'verified'})`,
   ]
-    .filter(Boolean)
-    .join('  ')
+  const why = isExpectation && isGood ? [] : [explanation, detail]
+  return [
+    visible(verdict.filter(Boolean).join('  ')),
+    ...why.filter((line) => line !== undefined).map((line) => `   ${visible(line)}`),
+  ]
+    .map((line) => `${line}\n`)
+    .join('')
 }

@@ -21,13 +21,16 @@ export type Replayed =
   | { outcome: 'read'; events: RecordedEvent[] }
   | { outcome: 'still_unusable' | 'pending' | 'unknown_source' | 'emptied' | 'not_found' }
 
-/** Runs the follow-ups of an event again; the keys that are taken still hold, so a replay can't send twice. Audited. */
+/**
+ * Runs the follow-ups of an event again; the keys that are taken still hold, so a replay can't send twice. One that waited for a
+ * person to look at it is let through. Audited.
+ */
 export async function replayEvent(deps: ReplayDeps, id: string, actor: string, via: string): Promise<Replayed> {
   const queued = await inTransaction(deps.pool, async (tx) => {
     const { rows } = await tx.query<{ status: string }>(
       `with old as (
          select id, status from webhook_events
-         where id = $1 and status in ('processed', 'ignored', 'failed') and body_emptied_at is null and not ${isOnlyBytes}
+         where id = $1 and status in ('processed', 'ignored', 'failed', 'quarantined') and body_emptied_at is null and not ${isOnlyBytes}
          for update
        )
        update webhook_events events set status = 'pending', processed_at = null, error = null from old where events.id = old.id
@@ -46,26 +49,35 @@ export async function replayEvent(deps: ReplayDeps, id: string, actor: string, v
     [id],
   )
   if (!rows[0]) return { outcome: 'not_found' }
-  const { is_emptied, is_only_bytes } = rows[0]
+  const { status, is_emptied, is_only_bytes } = rows[0]
   if (is_emptied) return { outcome: 'emptied' }
-  return is_only_bytes ? readAnew(deps, id, actor, via) : { outcome: 'pending' }
+  return is_only_bytes ? readAnew(deps, id, status, actor, via) : { outcome: 'pending' }
 }
 
-/** What was quarantined, whether it has been read since or not: a row that keeps bytes, and no event that rules could act on. */
+/** What was unusable, whether it has been read since or not: a row that keeps bytes, and no event that rules could act on. */
 const isOnlyBytes = `(id_basis = 'body_hash' and type is null)`
 
-async function readAnew(deps: ReplayDeps, id: string, actor: string, via: string): Promise<Replayed> {
+async function readAnew(deps: ReplayDeps, id: string, before: string, actor: string, via: string): Promise<Replayed> {
   const stored = await findStoredRequest(deps.pool, id)
   const source = stored && deps.config().sources.get(stored.source)
   if (!stored || !source) return { outcome: 'unknown_source' }
   if (stored.body === null) return { outcome: 'emptied' }
   const sha256 = createHash('sha256').update(stored.body).digest()
-  const read = readNewEvents(deps, source, requestOf(stored.headers, stored.body), sha256)
-  const events = read.filter((event) => event.status !== 'quarantined')
+  // Where each delivery is an event of its own, this one is the same each time that it is read.
+  const read = readNewEvents(deps, source, requestOf(stored.headers, stored.body), sha256, `event-${id}`)
+  const events = read.filter(({ idBasis, type }) => idBasis !== 'body_hash' || type !== null)
   if (events.length === 0) return { outcome: 'still_unusable' }
 
   const recorded = await deps.recorder.record(
-    { source: source.name, body: stored.body, sha256, headers: stored.headers, secretIndex: null, events },
+    {
+      source: source.name,
+      body: stored.body,
+      sha256,
+      headers: stored.headers,
+      secretIndex: null,
+      secretFingerprint: null,
+      events,
+    },
     source.provider,
   )
   // Some elements of a list may be readable by now and others not: those keep the row before people's eyes.
@@ -76,7 +88,9 @@ async function readAnew(deps: ReplayDeps, id: string, actor: string, via: string
        where id = $1 and status = 'quarantined' and $2`,
       [id, isWhole],
     )
-    if (rowCount === 1 || recorded.some((event) => event.status === 'accepted')) await audit(tx, id, actor, via, 'quarantined')
+    // Of several at once that read a whole body, one finds its events new and another may close the row: one audit is enough.
+    const isNews = before !== 'quarantined' || !isWhole ? recorded.some(({ status }) => status !== 'duplicate') : rowCount === 1
+    if (isNews) await audit(tx, id, actor, via, before)
   })
   return isWhole ? { outcome: 'read', events: recorded } : { outcome: 'still_unusable' }
 }

@@ -1,23 +1,30 @@
-import { Router } from 'express'
+import { type Request, Router } from 'express'
 import type { Config } from '../config.ts'
 import type { Log } from '../log.ts'
 import { sendProblem, sendStorageProblem } from '../problem.ts'
 import { BadBody, mostBytesOf, readRawBody } from './raw-body.ts'
 import { type ReceiveDeps, receive } from './receive.ts'
 import { NotRecorded } from './record.ts'
+import type { Refusals } from './refusals.ts'
+import type { Tallies } from './tallies.ts'
 
 export interface EventRoutesDeps extends ReceiveDeps {
   config(): Config
   log: Log
   /** Counts one answer of a source and the seconds it took. */
   acknowledged(source: string, result: string, seconds: number): void
+  tallies: Tallies
+  refusals: Refusals
   /** Bytes of bodies that may be under way at once, before anybody knows whether they are signed. */
   mostBytesUnderWay?: number
 }
 
 const MOST_BYTES_UNDER_WAY = 256 * 1024 * 1024
 
-/** `POST /webhooks/:source`: 2xx means committed, 401 never says why, and nothing is kept of what isn't verified. */
+/**
+ * `POST /webhooks/:source`: 2xx means committed, 401 never says why, and nothing is kept of what isn't verified. `GET` answers
+ * where a provider checks its endpoint so.
+ */
 export function eventRoutes(deps: EventRoutesDeps): Router {
   let bytesUnderWay = 0
   return Router({ caseSensitive: true, strict: true })
@@ -30,6 +37,8 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
       const report = (result: string, facts: object = {}, level: 'info' | 'warn' = 'info') => {
         const seconds = (performance.now() - started) / 1000
         deps.acknowledged(source.name, result, seconds)
+        // A refusal is tallied with its cause, which is found out after the answer.
+        if (result !== 'refused') deps.tallies.answered(source.name, result)
         deps.log[level](
           { source: source.name, result, ms: Math.round(seconds * 10_000) / 10, request: res.locals.requestId, ...facts },
           'webhook',
@@ -53,22 +62,40 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
         return void sendProblem(res, body.status, body.code as 'bad_body', body.message)
       }
 
-      const received = await receive(deps, source, { headers: req.headersDistinct, body }).catch(asValue(NotRecorded))
+      const request = { headers: req.headersDistinct, body, query: queryOf(req) }
+      const received = await receive(deps, source, request).catch(asValue(NotRecorded))
       if (received instanceof NotRecorded) {
         report('not_recorded', { error: received.cause ?? received }, 'warn')
         return void sendStorageProblem(res, 'not acknowledged; deliver again later')
       }
+      if (!received.ok && received.reason === 'key_unavailable') {
+        report('key_unavailable', {}, 'warn')
+        return void sendStorageProblem(res, 'the key of this signature could not be fetched; deliver again later')
+      }
       if (!received.ok) {
         report('refused', { reason: received.reason, bytes: body.length })
-        return void res.status(401).end()
+        res.status(401).end()
+        return deps.refusals.refused(source, request, received.reason)
       }
       report(received.status, { events: received.events.length, bytes: body.length })
+      if (received.answer !== undefined) return void res.type('text/plain').send(received.answer)
       res.json({ status: received.status, events: received.events })
+    })
+    .get('/webhooks/:source', (req, res, next) => {
+      const source = deps.config().sources.get(req.params.source)
+      const answer = source?.provider.challenge?.(queryOf(req), source.secrets)
+      if (answer === undefined) return next()
+      res.type('text/plain').send(answer)
     })
     .all('/webhooks/:source', (req, res) => {
       if (!deps.config().sources.has(req.params.source)) return void sendProblem(res, 404, 'unknown_source')
       sendProblem(res.set('Allow', 'POST'), 405, 'method_not_allowed', 'webhooks are posted')
     })
+}
+
+function queryOf({ originalUrl }: Request): string {
+  const at = originalUrl.indexOf('?')
+  return at < 0 ? '' : originalUrl.slice(at + 1)
 }
 
 /** Turns one expected class of rejection into a value; all others go on to the error handler. */

@@ -11,6 +11,8 @@ export interface Delivery {
   headers: Record<string, string>
   /** Which of the configured secrets verified it. */
   secretIndex: number | null
+  /** Which secret that was, told apart from all others without telling it. */
+  secretFingerprint: string | null
   events: readonly NewEvent[]
 }
 
@@ -49,7 +51,7 @@ const column = <Value>(items: readonly Item[], value: (item: Item) => Value): Va
 
 /**
  * The insert of a batch with the jobs of its new events, one statement and so one transaction. `on conflict do nothing` has
- * no target: a clash on either unique key makes a redelivery of it. Bodies and hashes come as one binary value each.
+ * no target: a clash on any unique key makes a redelivery of it. Bodies and hashes come as one binary value each.
  */
 export function insertStatement(eventJobsInsert: string, wake: string): string {
   return `with places as materialized (
@@ -61,13 +63,15 @@ export function insertStatement(eventJobsInsert: string, wake: string): string {
         -- The bytes of several events stand once in webhook_bodies; cut out for each, they would fill the memory.
         case when not holds_several then substring($1::bytea from body_offset for body_length) end as body
       from unnest($3::text[], $4::text[], $5::text[], $6::bool[], $7::text[], $8::bool[], $9::timestamptz[], $10::text[], $11::text[],
-          $12::jsonb[], $13::smallint[], $14::int[])
-        as given (source, event_id, id_basis, id_signed, type, livemode, occurred_at, status, error, headers, secret_index, place)
+          $12::jsonb[], $13::smallint[], $14::int[], $19::text[], $20::text[], $21::text[])
+        as given (source, event_id, id_basis, id_signed, type, livemode, occurred_at, status, error, headers, secret_index, place,
+          secret_fingerprint, object_ref, replay_key)
       join places on number = place
     ), inserted as (
       insert into webhook_events (source, event_id, id_basis, id_signed, type, livemode, occurred_at, status, error, headers, secret_index,
-        body_sha256, body)
-      select source, event_id, id_basis, id_signed, type, livemode, occurred_at, status, error, headers, secret_index, sha256, body
+        secret_fingerprint, object_ref, replay_key, body_sha256, body)
+      select source, event_id, id_basis, id_signed, type, livemode, occurred_at, status, error, headers, secret_index,
+        secret_fingerprint, object_ref, replay_key, sha256, body
       from given order by source, event_id
       on conflict do nothing
       returning id, source, event_id, status, body_sha256
@@ -116,6 +120,9 @@ export async function insertEvents(db: Db, statement: string, items: readonly It
       deliveries.map(({ body }) => body.length),
       deliveries.map((_, index) => index * 32 + 1),
       deliveries.map(({ events }) => events.length > 1),
+      column(items, ({ delivery }) => delivery.secretFingerprint),
+      column(items, ({ event }) => event.objectRef),
+      column(items, ({ event }) => event.replayKey),
     ],
   })
   return new Set(rows.map((row) => eventKey(row.source, row.event_id)))
@@ -127,9 +134,9 @@ export function eventKey(source: string, eventId: string): string {
 }
 
 /**
- * Counts a redelivery of each stored event that the items repeat, by its ID or, where that isn't signed, by its bytes; not where
- * another body is a further event. Answers the held row of each item, in the items' order. Rows are locked in the order of their
- * ID, so that two batches with the same events don't deadlock.
+ * Counts a redelivery of each stored event that the items repeat: by its ID, where that isn't signed by its bytes, and by what is
+ * signed once only; not where another body is a further event. Answers the held row of each item, in the items' order. Rows are
+ * locked in the order of their ID, so that two batches with the same events don't deadlock.
  */
 export async function countRedeliveries(
   db: Db,
@@ -138,8 +145,8 @@ export async function countRedeliveries(
   const { rows } = await db.query<Held & { number: string }>({
     name: 'count-redeliveries',
     text: `with given as materialized (
-        select * from unnest($1::text[], $2::text[], $3::text[], $4::bool[], $5::text[], $6::bool[]) with ordinality
-          as given (source, event_id, type, id_signed, sha256, other_is_further, number)
+        select * from unnest($1::text[], $2::text[], $3::text[], $4::bool[], $5::text[], $6::bool[], $7::text[]) with ordinality
+          as given (source, event_id, type, id_signed, sha256, other_is_further, replay_key, number)
       ), found as materialized (
         select distinct on (number) number, id, body_sha256, is_again from (
           select number, events.id, events.body_sha256, 1 as preference,
@@ -150,6 +157,8 @@ export async function countRedeliveries(
             on events.source = given.source and events.type is not distinct from given.type
               and events.body_sha256 = decode(given.sha256, 'hex') and not events.id_signed
           where not given.id_signed
+          union all
+          select number, events.id, events.body_sha256, 3, true from given join webhook_events events using (source, replay_key)
         ) matches order by number, preference
       ), locked as materialized (
         select id from webhook_events where id in (select id from found where is_again) order by id for no key update
@@ -166,6 +175,7 @@ export async function countRedeliveries(
       column(items, ({ event }) => event.idIsSigned),
       column(items, ({ delivery }) => delivery.sha256.toString('hex')),
       items.map(({ provider }) => provider.otherBodyIsFurtherEvent === true),
+      column(items, ({ event }) => event.replayKey),
     ],
   })
   const byNumber = new Map(rows.map(({ number, ...held }) => [Number(number), held]))

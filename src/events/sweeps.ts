@@ -29,6 +29,25 @@ export async function emptyOldBodies(db: Db, keepDays: number, stopping?: AbortS
   return emptied
 }
 
+/** Forgets what the sources answered longer ago than this. Answers how many rows went. */
+export async function forgetOldMinutes(db: Db, days = 35, stopping?: AbortSignal): Promise<number> {
+  let forgotten = 0
+  for (let last = MOST_AT_ONCE; last === MOST_AT_ONCE && !stopping?.aborted; forgotten += last) {
+    const { rowCount } = await db.query(
+      `with old as (
+         select minute, source, outcome, cause from source_minutes where minute < now() - $1::int * interval '1 day'
+         order by minute, source, outcome, cause limit $2 for update skip locked
+       )
+       delete from source_minutes using old
+       where (source_minutes.minute, source_minutes.source, source_minutes.outcome, source_minutes.cause)
+         = (old.minute, old.source, old.outcome, old.cause)`,
+      [days, MOST_AT_ONCE],
+    )
+    last = rowCount ?? 0
+  }
+  return forgotten
+}
+
 async function emptySome(db: Db, keepDays: number): Promise<number> {
   const { rowCount } = await db.query(
     `with old as (

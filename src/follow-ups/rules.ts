@@ -1,17 +1,14 @@
 import type pg from 'pg'
-import { z } from 'zod'
-import { type Config, type EventMeta, type FollowUpEmail, type FollowUpRule, KeyError, type Source } from '../config.ts'
+import type { Config, EventMeta, Source } from '../config.ts'
 import { inTransaction, isStorageAway, type Tx } from '../db.ts'
 import type { Log } from '../log.ts'
-import { readReport } from '../providers/inboxili.ts'
+import { readReport } from '../providers/catalog/inboxili.ts'
 import { requestOf } from '../providers/provider.ts'
 import { payloadOf } from '../providers/read-events.ts'
 import { acceptForm } from '../sends/address.ts'
-import { dedupeKeySchema } from '../sends/key.ts'
-import { messageSchema } from '../sends/message.ts'
-import { isPerPeriod } from '../sends/policies.ts'
 import { rematch, settle } from '../sends/settle.ts'
-import { type EnqueueSends, type SendRequest, triggerSend } from '../sends/trigger.ts'
+import { type EnqueueSends, triggerSend } from '../sends/trigger.ts'
+import { askConfirm, askRule, textOf, type Wanted } from './answers.ts'
 
 export interface ProcessDeps {
   pool: pg.Pool
@@ -28,22 +25,15 @@ interface StoredEvent {
   livemode: boolean | null
   occurred_at: Date | null
   received_at: Date
+  object_ref: string | null
   headers: Record<string, string>
   body: Buffer | null
 }
-
-/** One email that a rule wants, or why it has none. */
-type Wanted =
-  | { rule: string; send: Omit<SendRequest, 'sourceEvent' | 'requestedBy'> }
-  | { rule: string; error: string; isFinal: boolean }
 
 /** Tells whether anything is to happen on an event of this type: a rule, or the settlement. */
 export function isWanted({ rules }: Config, source: Source, type: string | null): boolean {
   return source.settles || (type !== null && rules.some((rule) => rule.source === source.name && rule.types.has(type)))
 }
-
-/** How long a rule may wait for what it asks; one that hangs would take its worker along. */
-const RULE_TIMEOUT_MS = 60_000
 
 /**
  * Processes one stored event: settles with it, or queues the emails that the rules want. `processed_at` is set in the same
@@ -77,7 +67,7 @@ async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: 
     const matchKey = await inTransaction(deps.pool, async (tx) => {
       // Settling locks the recipient and the message, which must come before any row. Done twice it changes nothing.
       const locked = await settle(tx, { event: event.id, ...report }, isExclusive)
-      await markProcessed(tx, event, 'processed')
+      await markProcessed(tx, event, { status: 'processed', error: null })
       return locked
     })
     // What is committed by now stands whatever happens here; if it fails, the sweep does it.
@@ -93,23 +83,11 @@ async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: 
   const rules = isOtherMode
     ? []
     : config.rules.filter((rule) => rule.source === source.name && event.type !== null && rule.types.has(event.type))
-  // Rules may await the network, so they run before the transaction.
-  const wanted = (await Promise.all(rules.map((rule) => askRule(rule, payload, event)))).flat()
-  return inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, rules.length === 0, wanted, isLastTry))
-}
+  const close = (closing: Closing, wanted: readonly Wanted[]) =>
+    inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, closing, wanted, isLastTry))
+  if (rules.length === 0) return close({ status: 'ignored', error: null }, [])
 
-async function findPending(pool: pg.Pool, id: string): Promise<StoredEvent | undefined> {
-  const { rows } = await pool.query<StoredEvent>({
-    name: 'find-pending-event',
-    text: `select id, source, event_id, type, livemode, occurred_at, events.received_at, headers, coalesce(events.body, bodies.body) as body
-      from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256
-      where id = $1 and status = 'pending' and processed_at is null`,
-    values: [id],
-  })
-  return rows[0]
-}
-
-async function askRule(rule: FollowUpRule, payload: unknown, event: StoredEvent): Promise<Wanted[]> {
+  // What follows may await the network, so it comes before the transaction.
   const meta: EventMeta = {
     source: event.source,
     eventId: event.event_id,
@@ -117,58 +95,61 @@ async function askRule(rule: FollowUpRule, payload: unknown, event: StoredEvent)
     occurredAt: event.occurred_at,
     receivedAt: event.received_at,
     livemode: event.livemode,
+    superseded: event.object_ref !== null && (await isSuperseded(deps.pool, event.id, source.mode === 'live')),
   }
-  let timer: NodeJS.Timeout | undefined
-  try {
-    const tooLong = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Error(`the rule gave no answer within ${RULE_TIMEOUT_MS / 1_000} s`)), RULE_TIMEOUT_MS)
-    })
-    // Called inside a promise, so that a rule that throws at once has the race to catch it, and the timer its end.
-    const answer = Promise.resolve().then(() => rule.email(payload, meta))
-    const emails = (await Promise.race([answer, tooLong])) || []
-    return [emails].flat().map((email) => readEmail(rule.name, email as FollowUpEmail))
-  } catch (error) {
-    return [{ rule: rule.name, error: textOf(error), isFinal: error instanceof KeyError }]
-  } finally {
-    clearTimeout(timer)
-  }
+  const confirmed = await askConfirm(source, payload, meta)
+  if (!confirmed) return close({ status: 'ignored', error: 'not confirmed' }, [])
+  if ('error' in confirmed) return fail(deps, event, `confirm: ${confirmed.error}`, isLastTry)
+  const wanted = (await Promise.all(rules.map((rule) => askRule(rule, confirmed.payload, meta)))).flat()
+  return close({ status: 'processed', error: null }, wanted)
 }
 
-const emailSchema = z
-  .strictObject({
-    key: dedupeKeySchema,
-    policy: z.enum(['claim', 'per_period', 'timestamp', 'prefer_duplicate']).default('claim'),
-    message: messageSchema,
+async function findPending(pool: pg.Pool, id: string): Promise<StoredEvent | undefined> {
+  const { rows } = await pool.query<StoredEvent>({
+    name: 'find-pending-event',
+    text: `select id, source, event_id, type, livemode, occurred_at, events.received_at, object_ref, headers,
+        coalesce(events.body, bodies.body) as body
+      from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256
+      where id = $1 and status = 'pending' and processed_at is null`,
+    values: [id],
   })
-  .refine(({ key, policy }) => policy !== 'per_period' || isPerPeriod(key), {
-    path: ['key'],
-    message: 'policy per_period needs a period as its last part',
-  })
-
-function readEmail(rule: string, email: FollowUpEmail): Wanted {
-  const { key, policy, ...message } = email ?? {}
-  const parsed = emailSchema.safeParse({ key, ...(policy !== undefined && { policy }), message: withoutUndefined(message) })
-  if (parsed.success) return { rule, send: parsed.data }
-  const problems = parsed.error.issues.map(({ path, message }) =>
-    [path.filter((it) => it !== 'message').join('.'), message].filter((it) => it !== '').join(': '),
-  )
-  return { rule, error: cleanText(`the email is not usable: ${problems.join('; ')}`), isFinal: true }
+  return rows[0]
 }
 
-const withoutUndefined = (fields: object) =>
-  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined && value !== null))
+/**
+ * Tells whether a later event of the same object and mode, by the provider's time, is stored. What is quarantined says nothing yet,
+ * and what names no mode is of the source's.
+ */
+async function isSuperseded(pool: pg.Pool, id: string, isLive: boolean): Promise<boolean> {
+  const { rows } = await pool.query<{ is_superseded: boolean }>({
+    name: 'is-superseded',
+    text: `select exists (
+        select from webhook_events this join webhook_events later
+          on later.source = this.source and later.object_ref = this.object_ref and later.occurred_at > this.occurred_at
+        where this.id = $1 and later.status <> 'quarantined' and coalesce(later.livemode, $2) = $2
+      ) as is_superseded`,
+    values: [id, isLive],
+  })
+  return rows[0]?.is_superseded === true
+}
+
+/** How an event ends where nothing goes wrong. */
+interface Closing {
+  status: 'processed' | 'ignored'
+  error: string | null
+}
 
 /** Queues what the rules want and closes the event, unless another worker has by now. Answers whether it is to be tried again. */
 async function followUp(
   tx: Tx,
   enqueue: EnqueueSends,
   event: StoredEvent,
-  isIgnored: boolean,
+  closing: Closing,
   wanted: readonly Wanted[],
   isLastTry: boolean,
 ): Promise<boolean> {
   // First, as it locks the event's row: two workers with one job go through here one after the other.
-  if (!(await markProcessed(tx, event, isIgnored ? 'ignored' : 'processed'))) return false
+  if (!(await markProcessed(tx, event, closing))) return false
   // What went wrong in an earlier try is said again below if it still does.
   await tx.query({
     name: 'forget-failures',
@@ -211,12 +192,12 @@ async function followUp(
 }
 
 /** The event's own truth, whatever its job says: false when another worker was first. */
-async function markProcessed(tx: Tx, event: StoredEvent, status: 'processed' | 'ignored'): Promise<boolean> {
+async function markProcessed(tx: Tx, event: StoredEvent, { status, error }: Closing): Promise<boolean> {
   const { rowCount } = await tx.query({
     name: 'mark-processed',
-    text: `update webhook_events set status = $2, processed_at = now(), error = null
+    text: `update webhook_events set status = $2, processed_at = now(), error = $3
       where id = $1 and status = 'pending' and processed_at is null`,
-    values: [event.id, status],
+    values: [event.id, status, error],
   })
   return rowCount === 1
 }
@@ -247,6 +228,3 @@ async function fail(deps: ProcessDeps, event: StoredEvent, error: string, isFina
   )
   return !isFinal
 }
-
-const textOf = (error: unknown) => cleanText(error instanceof Error ? `${error.name}: ${error.message}` : String(error))
-const cleanText = (text: string) => text.replaceAll('\0', '').slice(0, 500)

@@ -22,6 +22,8 @@ export interface EventRow {
   benign_variants: number
   body_sha256: string
   body_emptied_at: Date | null
+  /** The ID of the provider's object that it is about. */
+  object_ref: string | null
 }
 
 /** A send that the event asked for; its key is null when the follow-up failed before it had one. */
@@ -54,18 +56,26 @@ interface EventReport {
   dedupe_key: string | null
 }
 
+/** The object that an event is about: its newest events, by the provider's time, the first of which tells its state. */
+interface ObjectHistory {
+  ref: string
+  events: Pick<EventRow, 'id' | 'event_id' | 'type' | 'occurred_at' | 'received_at' | 'status'>[]
+}
+
 /** One event with all that is known about it but its body. */
 export interface WebhookEvent extends EventRow {
   headers: Record<string, string>
   secret_index: number | null
+  secret_fingerprint: string | null
   body_bytes: number | null
   sends: FollowUp[]
   conflicts: Conflict[]
   report: EventReport | null
+  object: ObjectHistory | null
 }
 
 const ROW = `events.id, source, event_id, id_basis, type, livemode, status, occurred_at, events.received_at, processed_at, error, redeliveries,
-  last_redelivered_at, benign_variants, encode(body_sha256, 'hex') as body_sha256, body_emptied_at`
+  last_redelivered_at, benign_variants, encode(body_sha256, 'hex') as body_sha256, body_emptied_at, object_ref`
 
 // A body that other events share outlives the emptying of this one; then it is no longer this one's.
 const BODY = 'case when body_emptied_at is null then coalesce(events.body, bodies.body) end'
@@ -100,8 +110,10 @@ export async function listEvents(db: Db, filter: EventFilter): Promise<{ events:
 
 /** One event by its row, with the sends that it caused and what came under its ID with other content. */
 export async function findEvent(db: Db, id: string): Promise<WebhookEvent | undefined> {
-  const { rows } = await db.query<EventRow & Pick<WebhookEvent, 'headers' | 'secret_index' | 'body_bytes'>>(
-    `select ${ROW}, headers, secret_index, length(${BODY}) as body_bytes
+  const { rows } = await db.query<
+    EventRow & Pick<WebhookEvent, 'headers' | 'secret_index' | 'secret_fingerprint' | 'body_bytes'>
+  >(
+    `select ${ROW}, headers, secret_index, secret_fingerprint, length(${BODY}) as body_bytes
      from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256 where events.id = $1`,
     [id],
   )
@@ -121,7 +133,19 @@ export async function findEvent(db: Db, id: string): Promise<WebhookEvent | unde
      from delivery_reports reports left join send_attempts attempts on attempts.id = reports.attempt where event = $1`,
     [id],
   )
-  return { ...row, sends, conflicts, report: reports[0] ?? null }
+  const object = row.object_ref === null ? null : { ref: row.object_ref, events: await listEventsOfObject(db, row) }
+  return { ...row, sends, conflicts, report: reports[0] ?? null, object }
+}
+
+/** Of the event's own mode, and without what is quarantined, which says nothing of the object yet. */
+async function listEventsOfObject(db: Db, { source, object_ref, livemode }: EventRow): Promise<ObjectHistory['events']> {
+  const { rows } = await db.query<ObjectHistory['events'][number]>(
+    `select id, event_id, type, occurred_at, received_at, status from webhook_events
+     where source = $1 and object_ref = $2 and livemode is not distinct from $3 and status <> 'quarantined'
+     order by occurred_at desc nulls last, id desc limit 50`,
+    [source, object_ref, livemode],
+  )
+  return rows
 }
 
 /** The bytes of an event as they were received; null once retention has emptied them. */

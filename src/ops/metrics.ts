@@ -3,6 +3,7 @@ import type { Db } from '../db.ts'
 
 export interface Metrics {
   acknowledged(source: string, result: string, seconds: number): void
+  refused(source: string, cause: string): void
   /** The text of /metrics; what stands in tables is counted now, over indexed open rows, and left out while the database is away. */
   text(db: Db): Promise<string>
   contentType: string
@@ -22,6 +23,12 @@ export function createMetrics(): Metrics {
     name: 'oncehook_webhook_answer_seconds',
     help: 'Seconds from the head of a webhook request to its answer.',
     buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
+    registers,
+  })
+  const refusals = new Counter({
+    name: 'oncehook_webhook_refusals_total',
+    help: 'Webhook requests answered with 401, by source and cause.',
+    labelNames: ['source', 'cause'],
     registers,
   })
   const sends = new Gauge({
@@ -47,6 +54,7 @@ export function createMetrics(): Metrics {
       acks.inc({ source, result })
       seconds.observe(took)
     },
+    refused: (source, cause) => refusals.inc({ source, cause }),
     async text(db) {
       const counted = await db
         .query<{ kind: string; status: string; count: number; oldest: number }>(

@@ -2,6 +2,8 @@ import express, { type ErrorRequestHandler, type Request, type RequestHandler, t
 import { ipKeyGenerator, rateLimit } from 'express-rate-limit'
 import type pg from 'pg'
 import type { z } from 'zod'
+import type { Config } from '../config.ts'
+import type { Fingerprints } from '../events/fingerprint.ts'
 import type { Replayed } from '../events/replay.ts'
 import type { Log } from '../log.ts'
 import { type ProblemCode, sendProblem } from '../problem.ts'
@@ -10,6 +12,7 @@ import { findEvent, findEventBody, listEvents } from './event-queries.ts'
 import { eventFilter, problemsOf, readRowId, sendFilter } from './filters.ts'
 import { createWaitingRoom, isTooDeep, isUnderWay, requestSend, sendRequestSchema, waitSeconds } from './request-send.ts'
 import { findSend, listSends } from './send-queries.ts'
+import { findSource, listSources, type Setup } from './source-queries.ts'
 import { authenticate, type Role } from './tokens.ts'
 
 export interface OpsDeps {
@@ -17,6 +20,9 @@ export interface OpsDeps {
   log: Log
   replay(id: string, actor: string, via: string): Promise<Replayed>
   enqueueSends: EnqueueSends
+  config(): Config
+  fingerprints: Fingerprints
+  publicUrl?: string | undefined
   now?: (() => Date) | undefined
   /** Aborted when the process stops: who waits for a send then gets it as it is. */
   stopping?: AbortSignal | undefined
@@ -27,7 +33,9 @@ const FAILED_SIGN_INS_A_MINUTE = 100
 const MAX_TOKEN_LENGTH = 500
 
 /** The JSON API under /v1. Whatever no route here takes ends as 404, so other routes of /v1 stand before it. */
-export function opsRoutes({ pool, log, replay, enqueueSends, now = () => new Date(), stopping }: OpsDeps): Router {
+export function opsRoutes(deps: OpsDeps): Router {
+  const { pool, log, replay, enqueueSends, config, fingerprints, publicUrl, now = () => new Date(), stopping } = deps
+  const setup = (): Setup => ({ config: config(), fingerprints, publicUrl, now: now() })
   const waitingRoom = createWaitingRoom(pool)
   const router = Router({ caseSensitive: true, strict: true })
   router.use('/v1', neverCached, bearer(pool))
@@ -108,6 +116,20 @@ export function opsRoutes({ pool, log, replay, enqueueSends, now = () => new Dat
       res.status(202).json(replayed)
     })
     .all(methodNotAllowed('POST'))
+
+  router
+    .route('/v1/sources')
+    .get(only('reader', 'operator'), async (_req, res) => void res.json(await listSources(pool, setup())))
+    .all(methodNotAllowed('GET, HEAD'))
+
+  router
+    .route('/v1/sources/:name')
+    .get(only('reader', 'operator'), async (req, res) => {
+      const source = await findSource(pool, setup(), req.params.name)
+      if (!source) return void sendProblem(res, 404, 'not_found', 'no source has this name')
+      res.json(source)
+    })
+    .all(methodNotAllowed('GET, HEAD'))
 
   router.use('/v1', (_req, res) => sendProblem(res, 404, 'not_found'))
   router.use(onBadRequest)

@@ -1,18 +1,16 @@
+import { readdirSync } from 'node:fs'
 import { z } from 'zod'
-import { generic } from './generic.ts'
-import { github } from './github.ts'
-import { gocardless } from './gocardless.ts'
-import { inboxili } from './inboxili.ts'
 import type { Provider, ProviderDefinition } from './provider.ts'
-import { standardWebhooks, svix } from './standard-webhooks.ts'
-import { stripe } from './stripe.ts'
 
-/** Every provider that a source can name, by name. */
+const folder = new URL('./catalog/', import.meta.url)
+
+/** Every provider that a source can name, by name: whatever the files of `catalog/` export. */
 export const providers: ReadonlyMap<string, ProviderDefinition> = new Map(
-  [stripe, standardWebhooks, svix, github, gocardless, inboxili, generic].map((each): [string, ProviderDefinition] => [
-    each.name,
-    each,
-  ]),
+  (await Promise.all(readdirSync(folder).map((file) => import(new URL(file, folder).href) as Promise<object>)))
+    .flatMap((module) => Object.values(module))
+    .filter(isDefinition)
+    .map((each): [string, ProviderDefinition] => [each.name, each])
+    .sort(([a], [b]) => (a < b ? -1 : 1)),
 )
 
 /** A provider with one source's options; throws at an unknown name, and at options that are wrong or unknown. */
@@ -22,4 +20,9 @@ export function createProvider(name: string, options: unknown = {}): Provider {
   const parsed = definition.options.safeParse(options)
   if (!parsed.success) throw new Error(`options of provider "${name}":\n${z.prettifyError(parsed.error)}`)
   return definition.create(parsed.data)
+}
+
+/** What a file exports beside its providers, such as the reading of a report, is none. */
+function isDefinition(value: unknown): value is ProviderDefinition {
+  return typeof value === 'object' && value !== null && 'create' in value && 'guide' in value
 }

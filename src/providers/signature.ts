@@ -1,5 +1,5 @@
-import { createHmac, type KeyObject, timingSafeEqual, verify as verifyAsymmetric } from 'node:crypto'
-import { keyOf, type SecretForm } from './keys.ts'
+import { createHash, createHmac, type KeyObject, timingSafeEqual, verify as verifyAsymmetric } from 'node:crypto'
+import { isOfKind, keyOf, type SecretForm } from './keys.ts'
 import type { HeaderValues, WebhookRequest } from './provider.ts'
 
 /** Where a value stands: in the first of these headers that is there; the first group of `match` (global) is the value. */
@@ -8,33 +8,97 @@ interface Place {
   match: RegExp
 }
 
-interface HmacSignature extends Place {
-  kind: 'hmac'
-  algorithm: 'sha1' | 'sha256' | 'sha512'
-  encoding: 'hex' | 'base64'
-  secret: SecretForm
-  /** The provider's own library reads upper-case hex too. */
-  anyCase?: boolean
-}
+/** How a signature is made, and by what. A public key whose secret is `remote` is looked up by the name the request gives it. */
+export type SignatureKind =
+  | {
+      kind: 'hmac'
+      algorithm: 'sha1' | 'sha256' | 'sha512'
+      encoding: 'hex' | 'base64'
+      secret: SecretForm
+      /** The provider's own library reads upper-case hex too. */
+      anyCase?: boolean
+    }
+  | { kind: 'ed25519'; encoding: 'base64'; secret: SecretForm }
+  | { kind: 'rsa'; algorithm: 'sha1' | 'sha256'; encoding: 'base64'; secret: SecretForm | 'remote' }
+  /** P-256 with SHA-256: DER in base64, or the two numbers side by side in base64url as JWTs have them. */
+  | { kind: 'ecdsa'; encoding: 'base64' | 'base64url'; secret: SecretForm | 'remote' }
+  /** The secret itself, or its base64 after `Basic`: it proves who sent the request and nothing of what it says. */
+  | { kind: 'credential'; encoding: 'plain' | 'basic'; secret: SecretForm }
 
-interface Ed25519Signature extends Place {
-  kind: 'ed25519'
-  secret: SecretForm
-}
-
-type SignatureKind = HmacSignature | Ed25519Signature
-
-/** A signature scheme is data; `verify` reads them all. */
-export interface SignatureScheme {
-  signatures: readonly SignatureKind[]
+/** A scheme whose signature stands in a header. It is data: `headerProofs` reads them all. */
+export interface HeaderScheme {
+  signatures: readonly (Place & SignatureKind)[]
   /** The header is a list whose unknown elements are skipped: without a known one the signature is missing, not malformed. */
   isExtensible?: boolean
-  /** The signed time, in unix seconds. */
-  timestamp?: Place
+  /** The header may come more than once, with a signature in each. */
+  isRepeatable?: boolean
+  /** The signed time. */
+  timestamp?: Place & { unit?: 'seconds' | 'milliseconds' }
   /** A signed ID; its match must allow printable ASCII only, so that its bytes are its characters. */
   id?: Place
-  /** What is signed: `{body}` once, with `{timestamp}` and `{id}` as on the wire. */
+  /** The ID of the key that signed; with it only the secret of that ID counts, if the secrets have IDs. */
+  keyId?: Place
+  /** What is signed: `{body}` once, with `{timestamp}`, `{id}` as on the wire and `{url}` as configured; empty where nothing is. */
   signed: string
+  /** The address that the provider was given, which it signs. */
+  url?: string
+  /** A second, static credential that has to be there as well. */
+  credential?: { header: string; values: readonly string[] }
+}
+
+/** A scheme whose signature or signed text has to be looked for: in the body, the URL or a token. */
+export interface FoundScheme {
+  signatures: readonly SignatureKind[]
+  /** Where the signature stands, in words. */
+  place: string
+  /** What is signed, in words. */
+  signed: string
+  /** Where the signed time stands, in words. */
+  timestamp?: string
+  credential?: HeaderScheme['credential']
+  /** What has to be proven, all of it; nothing found is `missing_signature`. It never throws. */
+  proofs(request: WebhookRequest, secrets: readonly string[]): readonly Proof[] | Reason
+}
+
+/** Nothing is signed and nobody is known: whatever comes has to be fetched back. */
+interface UnsignedScheme {
+  isUnsigned: true
+}
+
+export type SignatureScheme = HeaderScheme | FoundScheme | UnsignedScheme
+
+/** One thing to be proven: any of its signatures does. */
+export interface Proof {
+  signatures: readonly GivenSignature[]
+  /** The ways to write the signed text, any of which does, under this secret. */
+  signed(secret: string): readonly SignedText[]
+  /** The signed time in unix seconds. */
+  signedAt?: number
+  /** Lower-case hex of the SHA-256 that the signed text says the body has. */
+  bodySha256?: string
+}
+
+interface GivenSignature {
+  kind: SignatureKind
+  given: readonly string[]
+  keyId?: string | undefined
+  /** The name of a remote key. */
+  keyName?: string
+}
+
+/** The parts of a signed text, one after the other. */
+export type SignedText = readonly (string | Buffer)[]
+
+/**
+ * Looks up a remote key: `unknown` when there surely is none under that name, undefined when it has to be fetched first. Where the
+ * provider was asked about this very request, its word stands in for the key.
+ */
+export type Keyring = (name: string, nowSeconds: number) => KeyObject | ProviderWord | 'unknown' | undefined
+
+/** A provider's own word on the signature of one request, and under which secret it is right. */
+export interface ProviderWord {
+  isRight: boolean
+  secretIndex?: number
 }
 
 export type Reason =
@@ -44,12 +108,21 @@ export type Reason =
   | 'timestamp_too_old'
   | 'timestamp_too_new'
   | 'no_matching_key'
+  | 'bad_credentials'
+  | 'body_hash_mismatch'
+  | 'untrusted_cert_url'
+  | 'unsupported_algorithm'
+  | 'unexpected_topic'
 
-export type Verdict = { ok: true; secretIndex: number; signedAt?: number } | { ok: false; reason: Reason }
+/** `secretIndex` is missing where no secret was needed; `keyName` names the remote key that has to be fetched before it can be told. */
+export type Verdict =
+  | { ok: true; secretIndex?: number; signedAt?: number }
+  | { ok: false; reason: Reason; signedAt?: number }
+  | { ok: false; reason: 'key_unavailable'; keyName: string }
 
 /** No sender signs with more live secrets than this; the bound keeps a long header from costing many public-key checks. */
 const MAX_SIGNATURES = 16
-const TIMESTAMP = /^[0-9]{1,12}$/
+const TIMESTAMP = { seconds: /^[0-9]{1,12}$/, milliseconds: /^[0-9]{1,15}$/ }
 
 /** The value of the first header that is there; undefined when there is none, or when it comes twice. */
 export function headerValue(headers: HeaderValues, names: string | readonly string[]): string | undefined {
@@ -64,63 +137,126 @@ export function verify(
   secrets: readonly string[],
   nowSeconds: number,
   toleranceSeconds: number,
+  keyring: Keyring = () => 'unknown',
 ): Verdict {
-  const found = findSignatures(scheme, request.headers)
-  if (typeof found === 'string') return { ok: false, reason: found }
-  const timestamp = scheme.timestamp && onlyMatch(request.headers, scheme.timestamp)
-  const id = scheme.id && onlyMatch(request.headers, scheme.id)
-  if (scheme.timestamp && !(timestamp !== undefined && TIMESTAMP.test(timestamp)))
-    return { ok: false, reason: 'malformed_signature' }
-  if (scheme.id && !id) return { ok: false, reason: 'malformed_signature' }
+  if ('isUnsigned' in scheme) return { ok: true }
+  const refusal = scheme.credential && checkCredential(request.headers, scheme.credential)
+  if (refusal) return { ok: false, reason: refusal }
+  const proofs = 'proofs' in scheme ? scheme.proofs(request, secrets) : headerProofs(scheme, request)
+  if (typeof proofs === 'string') return { ok: false, reason: proofs }
+  if (proofs.length === 0) return { ok: false, reason: 'missing_signature' }
 
-  const [head, tail] = around(scheme.signed, { timestamp, id })
-  const keys = found.flatMap(({ kind, given }) =>
-    secrets.flatMap((secret, secretIndex) => {
-      const key = keyOf(kind, secret)
-      return key ? [{ kind, given, key, secretIndex }] : []
-    }),
-  )
-  if (keys.length === 0) return { ok: false, reason: 'no_matching_key' }
-  const match = keys.find(({ kind, given, key }) => isSigned(kind, key, given, head, request.body, tail))
-  if (!match) return { ok: false, reason: 'signature_mismatch' }
-  if (timestamp === undefined) return { ok: true, secretIndex: match.secretIndex }
-
-  // Only now, so that these reasons mean: right, but stale. Written so that a NaN is refused.
-  const signedAt = Number(timestamp)
-  if (!(nowSeconds - signedAt <= toleranceSeconds)) return { ok: false, reason: 'timestamp_too_old' }
-  if (!(signedAt - nowSeconds <= toleranceSeconds)) return { ok: false, reason: 'timestamp_too_new' }
-  return { ok: true, secretIndex: match.secretIndex, signedAt }
+  let verdict: Verdict = { ok: true }
+  for (const proof of proofs) {
+    verdict = check(proof, request, secrets, { nowSeconds, toleranceSeconds, keyring })
+    if (!verdict.ok) return verdict
+  }
+  return verdict
 }
 
-/** The signature text that a sender with this secret puts in the header; undefined where the scheme can't sign with it. */
-export function sign(
-  scheme: SignatureScheme,
-  secret: string,
-  values: { timestamp?: string; id?: string },
-  body: Buffer,
-): string | undefined {
-  const [head, tail] = around(scheme.signed, values)
-  const kind = scheme.signatures.find((each) => each.kind === 'hmac')
-  const key = kind && keyOf(kind, secret)
-  return kind && key && mac(kind, key, head, body, tail)
+/** The signature text that a sender with this secret puts in a request; undefined where the secret can't sign. */
+export function sign(kind: SignatureKind, secret: string, text: SignedText): string | undefined {
+  if (kind.kind === 'credential') return kind.encoding === 'basic' ? Buffer.from(secret).toString('base64') : secret
+  const found = kind.kind === 'hmac' ? keyOf(kind, secret) : undefined
+  return kind.kind === 'hmac' && found ? mac(kind, found.key, text) : undefined
 }
 
 /** Tells whether a secret can verify anything under a scheme: not blank, and in the form that one of its kinds wants. */
 export function isUsableSecret(scheme: SignatureScheme, secret: string): boolean {
-  return scheme.signatures.some((kind) => keyOf(kind, secret) !== undefined)
+  if ('isUnsigned' in scheme) return false
+  return scheme.signatures.some((kind) => (kind.secret === 'remote' ? secret.trim() !== '' : keyOf(kind, secret) !== undefined))
 }
 
-function findSignatures(scheme: SignatureScheme, headers: HeaderValues): Reason | { kind: SignatureKind; given: string[] }[] {
+/** Tells whether a scheme signs the time: its signatures grow old. */
+export function isTimed(scheme: SignatureScheme): boolean {
+  return !('isUnsigned' in scheme) && scheme.timestamp !== undefined
+}
+
+function check(
+  proof: Proof,
+  { body }: WebhookRequest,
+  secrets: readonly string[],
+  { nowSeconds, toleranceSeconds, keyring }: { nowSeconds: number; toleranceSeconds: number; keyring: Keyring },
+): Verdict {
+  let reason: Reason = 'no_matching_key'
+  let match: { secretIndex?: number } | undefined
+  for (const signature of proof.signatures) {
+    const { kind, given, keyName } = signature
+    if (given.length > MAX_SIGNATURES) return { ok: false, reason: 'malformed_signature' }
+    const remote = kind.secret === 'remote' ? keyring(keyName ?? '', nowSeconds) : undefined
+    if (kind.secret === 'remote' && remote === undefined) return { ok: false, reason: 'key_unavailable', keyName: keyName ?? '' }
+    if (typeof remote === 'object' && 'isRight' in remote) {
+      reason = 'signature_mismatch'
+      if (remote.isRight) match = remote.secretIndex === undefined ? {} : { secretIndex: remote.secretIndex }
+      break
+    }
+    // A remote key is tried with each secret too, as the secret may be part of what is signed.
+    for (const [index, secret] of (remote && secrets.length === 0 ? [''] : secrets).entries()) {
+      const key = remote ?? usableKey(signature, secret)
+      if (key === undefined || key === 'unknown' || (remote && !isOfKind(key, kind.kind))) continue
+      reason = kind.kind === 'credential' ? 'bad_credentials' : 'signature_mismatch'
+      if (proof.signed(secret).some((text) => isSigned(kind, key, given, text)))
+        match ??= secrets.length ? { secretIndex: index } : {}
+      if (match) break
+    }
+    if (match) break
+  }
+  if (!match) return { ok: false, reason }
+
+  // Only now, so that these reasons mean: right, but stale, or of another body.
+  const { signedAt } = proof
+  const at = signedAt === undefined ? {} : { signedAt }
+  if (proof.bodySha256 !== undefined && !isEqual(proof.bodySha256, createHash('sha256').update(body).digest('hex')))
+    return { ok: false, reason: 'body_hash_mismatch', ...at }
+  if (signedAt === undefined) return { ok: true, ...match }
+  // Written so that a NaN is refused.
+  if (!(nowSeconds - signedAt <= toleranceSeconds)) return { ok: false, reason: 'timestamp_too_old', signedAt }
+  if (!(signedAt - nowSeconds <= toleranceSeconds)) return { ok: false, reason: 'timestamp_too_new', signedAt }
+  return { ok: true, ...match, signedAt }
+}
+
+function usableKey({ kind, keyId }: GivenSignature, secret: string): KeyObject | undefined {
+  const found = keyOf(kind, secret)
+  const isOther = keyId !== undefined && found?.id !== undefined && found.id !== keyId
+  return isOther ? undefined : found?.key
+}
+
+function headerProofs(scheme: HeaderScheme, request: WebhookRequest): readonly Proof[] | Reason {
+  const found = findSignatures(scheme, request.headers)
+  if (typeof found === 'string') return found
+  const timestamp = scheme.timestamp && onlyMatch(request.headers, scheme.timestamp)
+  const id = scheme.id && onlyMatch(request.headers, scheme.id)
+  const { unit = 'seconds' } = scheme.timestamp ?? {}
+  if (scheme.timestamp && !(timestamp !== undefined && TIMESTAMP[unit].test(timestamp))) return 'malformed_signature'
+  if (scheme.id && !id) return 'malformed_signature'
+  const keyId = scheme.keyId && onlyMatch(request.headers, scheme.keyId)
+
+  const [head = '', tail = ''] = scheme.signed.split('{body}').map((text) =>
+    text
+      .replaceAll('{timestamp}', () => timestamp ?? '')
+      .replaceAll('{id}', () => id ?? '')
+      .replaceAll('{url}', () => scheme.url ?? ''),
+  )
+  const text = [head, request.body, tail]
+  const seconds = Number(timestamp) / (unit === 'seconds' ? 1 : 1_000)
+  return [
+    {
+      signatures: found.map((signature) => ({ ...signature, keyId })),
+      signed: () => [text],
+      ...(timestamp !== undefined && { signedAt: seconds }),
+    },
+  ]
+}
+
+function findSignatures(scheme: HeaderScheme, headers: HeaderValues): Reason | GivenSignature[] {
   let reason: Reason = 'missing_signature'
-  const found: { kind: SignatureKind; given: string[] }[] = []
+  const found: GivenSignature[] = []
   for (const kind of scheme.signatures) {
     const values = headerValues(headers, kind.header)
-    if (values.length > 1) return 'malformed_signature'
-    const value = values[0] ?? ''
-    const given = matches(value, kind.match)
-    if (given.length > MAX_SIGNATURES) return 'malformed_signature'
+    if (values.length > 1 && !scheme.isRepeatable) return 'malformed_signature'
+    const given = values.flatMap((value) => matches(value, kind.match))
     if (given.length > 0) found.push({ kind, given })
-    else if (value.trim() !== '' && !scheme.isExtensible) reason = 'malformed_signature'
+    else if (values.some((value) => value.trim() !== '') && !scheme.isExtensible) reason = 'malformed_signature'
   }
   return found.length > 0 ? found : reason
 }
@@ -142,33 +278,40 @@ function matches(text: string, pattern: RegExp): string[] {
   return Array.from(text.matchAll(pattern), (match) => match[1] ?? '')
 }
 
-function around(template: string, values: { timestamp?: string | undefined; id?: string | undefined }): [string, string] {
-  const [head = '', tail = ''] = template.split('{body}')
-  const fill = (text: string) =>
-    text.replaceAll('{timestamp}', () => values.timestamp ?? '').replaceAll('{id}', () => values.id ?? '')
-  return [fill(head), fill(tail)]
+function checkCredential(headers: HeaderValues, { header, values }: NonNullable<HeaderScheme['credential']>): Reason | undefined {
+  const [given, ...more] = headerValues(headers, header)
+  if (given === undefined || given === '') return 'missing_signature'
+  return more.length === 0 && values.some((value) => isEqual(given, value)) ? undefined : 'bad_credentials'
 }
 
-function isSigned(kind: SignatureKind, key: KeyObject, given: string[], head: string, body: Buffer, tail: string): boolean {
-  if (kind.kind === 'ed25519') {
-    const signed = Buffer.concat([Buffer.from(head), body, Buffer.from(tail)])
-    return given.some((text) => {
-      const signature = Buffer.from(text, 'base64')
-      return signature.length === 64 && signature.toString('base64') === text && verifyAsymmetric(null, signed, key, signature)
-    })
+function isSigned(kind: SignatureKind, key: KeyObject, given: readonly string[], text: SignedText): boolean {
+  if (kind.kind === 'hmac') {
+    // The encoded texts are compared: base64 with altered trailing bits decodes to the same bytes.
+    const expected = mac(kind, key, text)
+    return given.some((signature) => isEqual(kind.anyCase ? signature.toLowerCase() : signature, expected))
   }
-  // The encoded texts are compared: base64 with altered trailing bits decodes to the same bytes.
-  const expected = Buffer.from(mac(kind, key, head, body, tail))
-  return given.some((text) => {
-    const candidate = Buffer.from(kind.anyCase ? text.toLowerCase() : text)
-    return candidate.length === expected.length && timingSafeEqual(candidate, expected)
+  if (kind.kind === 'credential') {
+    const secret = key.export()
+    return given.some((value) => isEqual(kind.encoding === 'basic' ? Buffer.from(value, 'base64') : value, secret))
+  }
+  const signed = Buffer.concat(text.map((part) => Buffer.from(part as string)))
+  const algorithm = kind.kind === 'ed25519' ? null : kind.kind === 'rsa' ? kind.algorithm : 'sha256'
+  const dsaEncoding = kind.encoding === 'base64url' ? 'ieee-p1363' : 'der'
+  return given.some((encoded) => {
+    const signature = Buffer.from(encoded, kind.encoding)
+    // Other ways to write the same bytes are no signature that the sender has made.
+    return signature.toString(kind.encoding) === encoded && verifyAsymmetric(algorithm, signed, { key, dsaEncoding }, signature)
   })
 }
 
-function mac(kind: HmacSignature, key: KeyObject, head: string, body: Buffer, tail: string): string {
-  const hmac = createHmac(kind.algorithm, key)
-  if (head) hmac.update(head)
-  hmac.update(body)
-  if (tail) hmac.update(tail)
-  return hmac.digest(kind.encoding)
+/** Compares in a time that tells nothing of the content, whatever the lengths are. */
+function isEqual(given: string | Buffer, expected: string | Buffer): boolean {
+  const [a, b] = [Buffer.from(given as string), Buffer.from(expected as string)]
+  return a.length === b.length && timingSafeEqual(a, b)
+}
+
+function mac({ algorithm, encoding }: SignatureKind & { kind: 'hmac' }, key: KeyObject, text: SignedText): string {
+  const hmac = createHmac(algorithm, key)
+  for (const part of text) if (part.length > 0) hmac.update(part)
+  return hmac.digest(encoding)
 }

@@ -7,12 +7,13 @@ import pg from 'pg'
 import { pino } from 'pino'
 import { afterAll, onTestFinished } from 'vitest'
 import { readConfig, type UserConfig } from '../../src/config.ts'
+import type { RemoteKeyStore } from '../../src/events/receive.ts'
 import { createRecorder, type Recorder } from '../../src/events/record.ts'
 import { eventRoutes } from '../../src/events/routes.ts'
 import { openJobs } from '../../src/follow-ups/queue.ts'
 import { isWanted } from '../../src/follow-ups/rules.ts'
 import type { TestDatabase } from './database.ts'
-import { hexHmac, stripeSignature } from './service.ts'
+import { hexHmac, stripeSignature, withoutNetwork } from './service.ts'
 
 /** Body H of the cases: 105 bytes. */
 export const BODY_H = Buffer.from(
@@ -127,7 +128,7 @@ export interface Ingest extends Listening {
 export async function ingest(
   database: TestDatabase,
   userConfig: UserConfig = { sources },
-  options: http.ServerOptions = {},
+  { keys = withoutNetwork(), ...options }: http.ServerOptions & { keys?: RemoteKeyStore } = {},
 ): Promise<Ingest> {
   const config = { current: readConfig(userConfig) }
   const clock = { now: Date.now() }
@@ -152,6 +153,10 @@ export async function ingest(
         { write: (line) => logged.push(JSON.parse(line) as Record<string, unknown>) },
       ),
       acknowledged: () => undefined,
+      fingerprints: () => [],
+      tallies: { answered: () => undefined, verified: () => undefined, stop: async () => undefined },
+      refusals: { refused: () => undefined },
+      keys,
     }),
   )
   return { ...(await listen(app, options)), config, clock, recorder: inner, logged, arrived: () => arrivals }

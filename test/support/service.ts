@@ -4,7 +4,9 @@ import pg from 'pg'
 import { afterAll } from 'vitest'
 import { Inboxili } from '#inboxili'
 import { type Config, readConfig, type UserConfig } from '../../src/config.ts'
+import type { RemoteKeyStore } from '../../src/events/receive.ts'
 import { createRecorder } from '../../src/events/record.ts'
+import { createRemoteKeys } from '../../src/events/remote-keys.ts'
 import { replayEvent } from '../../src/events/replay.ts'
 import { eventRoutes } from '../../src/events/routes.ts'
 import { findSendsWithoutJob, openJobs } from '../../src/follow-ups/queue.ts'
@@ -39,7 +41,7 @@ export interface TestService {
 export async function testService(
   database: TestDatabase,
   userConfig: UserConfig,
-  options: { callTimeoutMs?: number } = {},
+  options: { callTimeoutMs?: number; keys?: RemoteKeyStore } = {},
 ): Promise<TestService> {
   const { pool, url } = database
   const config = {
@@ -83,6 +85,10 @@ export async function testService(
       config: () => config.current,
       log,
       acknowledged: () => undefined,
+      fingerprints: () => [],
+      tallies: { answered: () => undefined, verified: () => undefined, stop: async () => undefined },
+      refusals: { refused: () => undefined },
+      keys: options.keys ?? withoutNetwork(),
     }),
   )
 
@@ -117,6 +123,11 @@ export async function testService(
       return failures
     },
   }
+}
+
+/** Keys of the providers as far as they are known beforehand; none can be fetched. */
+export function withoutNetwork(): RemoteKeyStore {
+  return createRemoteKeys({ log: createLog('silent', 'test'), fetch: () => Promise.reject(new Error('no network in the tests')) })
 }
 
 /** A Stripe-Signature header, made here and not by the code under test. */

@@ -1,0 +1,52 @@
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { buffer } from 'node:stream/consumers'
+import { afterAll } from 'vitest'
+import type { Fetch } from '../../src/events/provider-calls.ts'
+
+export interface ProviderRequest {
+  host: string
+  /** Method and path. */
+  line: string
+  authorization: string | undefined
+  body: Buffer
+}
+
+/** An HTTP server that stands in for whichever host a provider is fetched from; what it isn't told to answer is a 404. */
+export async function standInProvider() {
+  const answers = new Map<string, { text: string | ((request: ProviderRequest) => string); status: number }>()
+  const requests: ProviderRequest[] = []
+  const server = createServer((req, res) => {
+    const answer = (body: Buffer) => {
+      const { authorization, 'x-stands-in-for': host } = req.headers
+      const request = { host: String(host), line: `${req.method} ${req.url}`, authorization, body }
+      requests.push(request)
+      const { text, status } = answers.get(request.line) ?? { text: '', status: 404 }
+      res.writeHead(status, { location: '/elsewhere' }).end(typeof text === 'string' ? text : text(request))
+    }
+    buffer(req).then(answer, () => res.destroy())
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  afterAll(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const { port } = server.address() as AddressInfo
+  const fetch: Fetch = (url, init) => {
+    const { host, pathname, search } = new URL(url)
+    const headers = { ...(init.headers as Record<string, string>), 'x-stands-in-for': host }
+    return globalThis.fetch(`http://127.0.0.1:${port}${pathname}${search}`, { ...init, headers })
+  }
+  return {
+    fetch,
+    requests,
+    answers: (line: string, text: string | ((request: ProviderRequest) => string), status = 200) =>
+      void answers.set(line, { text, status }),
+    reset() {
+      answers.clear()
+      requests.length = 0
+    },
+  }
+}
