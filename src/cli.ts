@@ -140,6 +140,28 @@ function program(): Command {
     .action(async (key: string, options) =>
       withDatabase(async (db) => (await import('./cli/sends.ts')).showSendCommand(db, key, { ...options, ...terminal(options) })),
     )
+  sends
+    .command('resolve')
+    .description('decide a send whose outcome nobody knows, or reopen a closed one')
+    .argument('<key>')
+    .option('--sent', 'it went out')
+    .option('--abandoned', 'it did not, and is not to')
+    .option('--retry', 'it did not: call again')
+    .option('--reopen', 'look at a closed one again')
+    .requiredOption('--reason <text>', 'why; kept in the audit log')
+    .option('--message-id <id>', "Inboxili's ID of the email, with --sent")
+    .option('--version <n>', 'only if the send is still at this version', (text) => wholeNumber(text))
+    .option('--by <name>', 'who decides; the user of this system without it')
+    .option('--json', "the API's own object")
+    .option('--no-color', 'no colours')
+    .action(async (key: string, options) =>
+      withDatabase(async (db) =>
+        (await import('./cli/resolve.ts')).resolveCommand(db, databaseSettings().databaseUrl, key, {
+          ...options,
+          ...terminal(options),
+        }),
+      ),
+    )
   const events = command.command('events').description('what the providers posted')
   list(events, 'newest first')
     .option('--source <name>')

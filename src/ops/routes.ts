@@ -1,19 +1,18 @@
-import express, { type ErrorRequestHandler, type Request, type RequestHandler, type Response, Router } from 'express'
-import { ipKeyGenerator, rateLimit } from 'express-rate-limit'
+import express, { type ErrorRequestHandler, type Request, type Response, Router } from 'express'
 import type pg from 'pg'
-import type { z } from 'zod'
 import type { Config } from '../config.ts'
 import type { Fingerprints } from '../events/fingerprint.ts'
 import type { Replayed } from '../events/replay.ts'
 import type { Log } from '../log.ts'
 import { type ProblemCode, sendProblem } from '../problem.ts'
 import type { EnqueueSends } from '../sends/trigger.ts'
+import { bearer, callerOf, checked, methodNotAllowed, neverCached, only } from './access.ts'
+import { decisionRoutes } from './decision-routes.ts'
 import { findEvent, findEventBody, listEvents } from './event-queries.ts'
-import { eventFilter, problemsOf, readRowId, sendFilter } from './filters.ts'
+import { eventFilter, readRowId, sendFilter } from './filters.ts'
 import { createWaitingRoom, isTooDeep, isUnderWay, requestSend, sendRequestSchema, waitSeconds } from './request-send.ts'
 import { findSend, listSends } from './send-queries.ts'
 import { findSource, listSources, type Setup } from './source-queries.ts'
-import { authenticate, type Role } from './tokens.ts'
 
 export interface OpsDeps {
   pool: pg.Pool
@@ -29,8 +28,6 @@ export interface OpsDeps {
 }
 
 const MAX_BODY_BYTES = 1_500_000
-const FAILED_SIGN_INS_A_MINUTE = 100
-const MAX_TOKEN_LENGTH = 500
 
 /** The JSON API under /v1. Whatever no route here takes ends as 404, so other routes of /v1 stand before it. */
 export function opsRoutes(deps: OpsDeps): Router {
@@ -131,6 +128,7 @@ export function opsRoutes(deps: OpsDeps): Router {
     })
     .all(methodNotAllowed('GET, HEAD'))
 
+  router.use(decisionRoutes({ pool, enqueueSends, log, isExclusive: () => config().account === 'exclusive' }))
   router.use('/v1', (_req, res) => sendProblem(res, 404, 'not_found'))
   router.use(onBadRequest)
   return router
@@ -141,58 +139,6 @@ const replayRefusals: { [Outcome in Replayed['outcome']]?: [number, ProblemCode,
   pending: [409, 'already_running', 'this event waits to be processed already'],
   unknown_source: [409, 'unknown_source', 'the source of this event is not configured'],
   emptied: [410, 'body_emptied', 'retention has emptied the body of this event'],
-}
-
-const neverCached: RequestHandler = (_req, res, next) => {
-  res.set({ 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff' })
-  next()
-}
-
-/** Lets known tokens in. Only failures are counted, so that one caller's wrong tokens don't shut out those beside it. */
-function bearer(pool: pg.Pool): RequestHandler {
-  const refuse = rateLimit({
-    windowMs: 60_000,
-    limit: FAILED_SIGN_INS_A_MINUTE,
-    keyGenerator: (req) => ipKeyGenerator(req.ip ?? ''),
-    standardHeaders: false,
-    // What it would check is how the app is set up behind a proxy, which TRUST_PROXY says.
-    validate: false,
-    handler: (_req, res) => sendProblem(res, 429, 'rate_limited', 'too many requests without a valid token'),
-  })
-  return async (req, res, next) => {
-    const [, token] = /^Bearer +(\S+) *$/i.exec(req.get('authorization') ?? '') ?? []
-    const caller = token && token.length <= MAX_TOKEN_LENGTH ? await authenticate(pool, token) : undefined
-    if (caller) {
-      res.locals.caller = caller
-      return next()
-    }
-    await refuse(req, res, () => {
-      sendProblem(res.set('WWW-Authenticate', 'Bearer realm="oncehook"'), 401, 'unauthorized', 'needs a valid token')
-    })
-  }
-}
-
-// Set by `bearer`, through which every request has come; locals are untyped.
-const callerOf = (res: Response) => res.locals.caller as { name: string; role: Role }
-
-function only(...allowed: Role[]): RequestHandler {
-  return (_req, res, next) => {
-    if (allowed.includes(callerOf(res).role)) return next()
-    sendProblem(res, 403, 'forbidden', `needs role ${allowed.join(' or ')}`)
-  }
-}
-
-function methodNotAllowed(allow: string): RequestHandler {
-  return (_req, res) => sendProblem(res.set('Allow', allow), 405, 'method_not_allowed')
-}
-
-/** The input as its schema reads it, or undefined after answering what is wrong with it. */
-function checked<Schema extends z.ZodType>(res: Response, schema: Schema, input: unknown): z.output<Schema> | undefined {
-  const parsed = schema.safeParse(input)
-  if (parsed.success) return parsed.data
-  const detail = input === undefined ? 'needs a JSON body with Content-Type: application/json' : undefined
-  sendProblem(res, 400, 'invalid_request', detail, { errors: problemsOf(parsed.error) })
-  return undefined
 }
 
 /** Aborted when the client goes away or the process stops. */
