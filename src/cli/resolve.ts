@@ -30,14 +30,14 @@ export async function resolveCommand(
   options: ResolveOptions,
 ): Promise<CommandResult> {
   const [decision, ...more] = decisions.filter((each) => options[each] === true)
-  if (!decision || more.length > 0) return usageError(['say one of --sent, --abandoned, --retry and --reopen'])
-  if (options.messageId !== undefined && decision !== 'sent') return usageError(['--message-id goes with --sent'])
+  if (!decision || more.length > 0)
+    return usageError([{ path: 'decision', message: 'say one of --sent, --abandoned, --retry and --reopen' }])
+  if (options.messageId !== undefined && decision !== 'sent')
+    return usageError([{ path: 'message-id', message: 'goes with --sent' }])
   const reason = reasonSchema.safeParse(options.reason)
+  if (!reason.success) return usageError(reason.error.issues.map(({ message }) => ({ path: 'reason', message })))
   const messageId = messageIdSchema.optional().safeParse(options.messageId)
-  if (!reason.success || !messageId.success) {
-    const issues = [...(reason.error?.issues ?? []), ...(messageId.error?.issues ?? [])]
-    return usageError(issues.map(({ message }) => message))
-  }
+  if (!messageId.success) return usageError(messageId.error.issues.map(({ message }) => ({ path: 'message-id', message })))
   const seen = key.includes('\0') ? undefined : await findSend(pool, key)
   if (!seen) return { stdout: '', stderr: `oncehook: no send has the key ${visible(key)}\n`, exitCode: 1 }
 
