@@ -10,6 +10,7 @@ import { findEventsWithoutJob, findSendsWithoutJob, openJobs, startWorkers } fro
 import { isWanted, processEvent } from './follow-ups/rules.ts'
 import { createLog, type Log } from './log.ts'
 import { createMetrics } from './ops/metrics.ts'
+import { noticeRestore } from './sends/hold.ts'
 import type { Message } from './sends/message.ts'
 import { outcomeOf } from './sends/outcome.ts'
 import { holdRateSlots, takeRateSlot } from './sends/rate-slots.ts'
@@ -155,6 +156,7 @@ export async function startWork(settings: Settings): Promise<Running> {
       sweep(
         'sends',
         async () => {
+          if (await noticeRestore(pool)) log.error({}, 'the database was restored: sending is held until a person has looked')
           const found = await sweepSends(
             pool,
             jobs.enqueueSends,
