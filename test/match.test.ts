@@ -34,7 +34,7 @@ describe('the matching rule', () => {
     expect(matchReport(report, [candidate], around)).toEqual({ candidate })
   })
 
-  test('without a candidate an event is foreign', () => {
+  test('I7 without a candidate an event is foreign', () => {
     expect(matchReport(report, [], around)).toEqual({ parked: 'foreign' })
   })
 
@@ -46,7 +46,7 @@ describe('the matching rule', () => {
     ['under a tag', { recipient: 'ada+shop@example.com' }],
     ['days earlier', { claimedAt: minutesAfter(-13 * 1_440) }],
     ['with another subject', { subject: 'Your invoice' }],
-  ])('a second candidate that is %s makes it ambiguous, whichever comes first', (_, change) => {
+  ])('I7 a second candidate that is %s makes it ambiguous, whichever comes first', (_, change) => {
     const second = { ...candidate, attempt: 'a2', ...change }
 
     expect(matchReport({ ...report, subject: 'Your receipt' }, [candidate, second], around)).toEqual({ parked: 'ambiguous' })
