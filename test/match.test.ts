@@ -35,7 +35,7 @@ describe('the matching rule', () => {
   })
 
   test('I7 without a candidate an event is foreign', () => {
-    expect(matchReport(report, [], around)).toEqual({ parked: 'foreign' })
+    expect(matchReport(report, [], around)).toEqual({ parked: 'foreign', candidates: [] })
   })
 
   test.each<[string, Partial<Candidate>]>([
@@ -49,8 +49,40 @@ describe('the matching rule', () => {
   ])('I7 a second candidate that is %s makes it ambiguous, whichever comes first', (_, change) => {
     const second = { ...candidate, attempt: 'a2', ...change }
 
-    expect(matchReport({ ...report, subject: 'Your receipt' }, [candidate, second], around)).toEqual({ parked: 'ambiguous' })
-    expect(matchReport({ ...report, subject: 'Your receipt' }, [second, candidate], around)).toEqual({ parked: 'ambiguous' })
+    expect(matchReport({ ...report, subject: 'Your receipt' }, [candidate, second], around)).toMatchObject({
+      parked: 'ambiguous',
+    })
+    expect(matchReport({ ...report, subject: 'Your receipt' }, [second, candidate], around)).toMatchObject({
+      parked: 'ambiguous',
+    })
+  })
+
+  test.each([
+    [-60.01, 'foreign'],
+    [-60, 'other time'],
+    [14 * 1_440, 'other time'],
+    [14 * 1_440 + 0.01, 'foreign'],
+  ])('an event %d minutes after the only call is %s', (minutes, expected) => {
+    expect(matched({ report: { occurredAt: minutesAfter(minutes) } })).toBe(expected)
+  })
+
+  test('a call outside of that time makes nothing ambiguous', () => {
+    const old = { ...candidate, attempt: 'a2', claimedAt: minutesAfter(-15 * 1_440) }
+
+    expect(matchReport(report, [old, candidate], around)).toEqual({ candidate })
+  })
+
+  test('of many candidates the twenty nearest are shown, the nearest first', () => {
+    const many = Array.from({ length: 30 }, (_, index) => ({
+      ...candidate,
+      attempt: `a${index}`,
+      claimedAt: minutesAfter(index % 2 === 0 ? -index : index / 100),
+    }))
+
+    const match = matchReport({ ...report, occurredAt: minutesAfter(0) }, many, around)
+
+    const expected = [0, ...Array.from({ length: 15 }, (_, index) => 2 * index + 1), 2, 4, 6, 8].map((index) => `a${index}`)
+    expect(match).toEqual({ parked: 'ambiguous', candidates: expected })
   })
 
   test('a call in flight is waited for', () => {

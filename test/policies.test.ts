@@ -302,6 +302,23 @@ describe('timestamp', () => {
     expect(await ask('timestamp')).toMatchObject({ outcome: 'queued', key })
   })
 
+  test('a send that needs review keeps its mark', async () => {
+    await ask('timestamp')
+    await sending(key, unknown)
+
+    expect(await ask('timestamp', second())).toMatchObject({ outcome: 'held', key, status: 'needs_review' })
+  })
+
+  test('what was once sent keeps its mark for ever, also when a person closes it otherwise', async () => {
+    await ask('timestamp')
+    await sending(key, accepted)
+    const by = { reason: 'r', actor: 'ada', via: 'api' }
+    await decide(pool, deps.enqueue, key, { decision: 'reopen', version: 4, ...by })
+    await decide(pool, deps.enqueue, key, { decision: 'abandoned', version: 5, ...by })
+
+    expect(await ask('timestamp', second())).toMatchObject({ outcome: 'held', key, status: 'abandoned' })
+  })
+
   test('a rejected send may be asked for again under its own key', async () => {
     await ask('timestamp')
     await sending(key, refused)

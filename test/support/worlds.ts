@@ -1,6 +1,6 @@
 import { excludeForm } from '../../src/sends/address.ts'
 import type { State } from '../../src/sends/lifecycle.ts'
-import { CANDIDATE_AFTER_MS, CANDIDATE_BEFORE_MS, type Candidate, matchReport } from '../../src/sends/match.ts'
+import { type Candidate, matchReport } from '../../src/sends/match.ts'
 
 // Worlds of calls and delivery events whose truth is known: which call has sent which message.
 
@@ -26,7 +26,7 @@ export interface WorldCall {
   abandonedAt: number | undefined
 }
 
-export interface WorldEvent {
+interface WorldEvent {
   id: string
   messageId: string
   kind: string
@@ -163,14 +163,7 @@ export function play({ calls, events, isExclusive }: World): Played {
       const match = matchReport(
         { ...event, occurredAt: new Date(event.occurredAt), subject: null },
         open
-          .filter(
-            (it) =>
-              excludeForm(it.recipient) === key &&
-              it.messageId === null &&
-              it.outcome !== 'refused' &&
-              it.claimedAt >= event.occurredAt - CANDIDATE_BEFORE_MS &&
-              it.claimedAt <= event.occurredAt + CANDIDATE_AFTER_MS,
-          )
+          .filter((it) => excludeForm(it.recipient) === key && it.messageId === null && it.outcome !== 'refused')
           .map((it) => ({
             attempt: it.id,
             recipient: it.recipient,
