@@ -1,6 +1,7 @@
 import type pg from 'pg'
 import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { inTransaction, openPool } from '../src/db.ts'
+import { createMetrics } from '../src/ops/metrics.ts'
 import { askLeave, noteOutcome, switchMatching, switchSending } from '../src/sends/hold.ts'
 import type { CallOutcome } from '../src/sends/outcome.ts'
 import { sendOnce } from '../src/sends/send-once.ts'
@@ -346,6 +347,17 @@ describe('a person', () => {
     const { rows } = await pool.query('select action, reason, before from audit_log')
     expect(rows).toEqual([{ action: 'matching auto', reason: 'a test of ours', before: 'suggest' }])
   })
+})
+
+test('the metrics say what is held', async () => {
+  const metrics = createMetrics()
+  const lines = async () => (await metrics.text(pool)).split('\n').filter((line) => line.startsWith('oncehook_held{'))
+  const before = await lines()
+  await note(refused(401))
+  await pool.query(`update sending_control set matching = 'suggest'`)
+
+  expect(before.sort()).toEqual(['oncehook_held{what="matching"} 0', 'oncehook_held{what="sending"} 0'])
+  expect((await lines()).sort()).toEqual(['oncehook_held{what="matching"} 1', 'oncehook_held{what="sending"} 1'])
 })
 
 describe('a restored database', () => {
