@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { inTransaction } from '../src/db.ts'
+import { excludeForm } from '../src/sends/address.ts'
 import { lockFor } from '../src/sends/join.ts'
 import type { CallOutcome } from '../src/sends/outcome.ts'
 import { type Called, recordOutcome } from '../src/sends/record.ts'
@@ -346,4 +347,21 @@ describe('an event without a recipient', () => {
 
     expect(await locking).toBe(to)
   })
+})
+
+test.each([
+  ['Ada@Example.com', 'ada@example.com'],
+  ['ada+shop+x@example.com', 'ada@example.com'],
+  ['a.d.a+x@gmail.com', 'ada@gmail.com'],
+  ['A.da@GoogleMail.com', 'ada@gmail.com'],
+  ['a.d.a@example.com', 'a.d.a@example.com'],
+])('I21 a row of the version before for %s is found under %s', async (recipient, expected) => {
+  await insertSend(pool, key, { recipient, match_key: null })
+  await insertAttempt(pool, key, { recipient, match_key: null })
+
+  const { rows } = await pool.query(
+    'select sends.match_key, attempts.match_key as attempt from email_sends sends join send_attempts attempts using (dedupe_key)',
+  )
+  expect(rows).toEqual([{ match_key: expected, attempt: expected }])
+  expect(excludeForm(recipient)).toBe(expected)
 })
