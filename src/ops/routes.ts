@@ -176,6 +176,8 @@ function checked<Schema extends z.ZodType>(res: Response, schema: Schema, input:
 /** Aborted when the client goes away or the process stops. */
 function untilGone(res: Response, stopping: AbortSignal | undefined): AbortSignal {
   const gone = new AbortController()
+  // It may have gone before anybody listened.
+  if (res.destroyed) gone.abort()
   res.once('close', () => gone.abort())
   return stopping ? AbortSignal.any([gone.signal, stopping]) : gone.signal
 }
