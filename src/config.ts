@@ -133,7 +133,7 @@ const sourceFields = {
   provider: z.string(),
   secrets: z.array(z.string()).default([]),
   mode: z.enum(['live', 'test']).default('live'),
-  toleranceSeconds: z.number().int().min(0).max(86_400).optional(),
+  toleranceSeconds: z.number().int().min(0).max(2_592_000).optional(),
   maxBodyBytes: z.number().int().min(1).max(100_000_000).optional(),
   confirm: z
     .custom<SourceConfig['confirm']>((value) => value === undefined || isFunction(value), 'must be a function')

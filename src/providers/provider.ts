@@ -24,6 +24,11 @@ export function requestOf(headers: Readonly<Record<string, string>>, body: Buffe
  */
 export type IdBasis = 'provider' | 'message_id+type' | 'derived' | 'body_hash' | 'delivery'
 
+/** Tells whether a header that says what the event is comes twice: nobody could tell which of the two counts. */
+export function hasDoubledFact({ factHeaders = [] }: Provider, headers: HeaderValues): boolean {
+  return factHeaders.some((name) => (headers[name]?.length ?? 0) > 1)
+}
+
 /** What one provider's webhooks look like: data, and pure functions over one parsed event and the request it came in. */
 export interface Provider {
   name: string
@@ -56,7 +61,7 @@ export interface Provider {
   object?(event: unknown): unknown
   /** What the sender signs once only, where the event itself is not signed: seen again, it is no new event. */
   replayKey?(event: unknown): unknown
-  /** The JSON text inside the body, where the body is not itself JSON; an empty text where it can't be read. */
+  /** The JSON text inside the body, where the body is not itself JSON; whatever is no JSON where it can't be read. */
   jsonText?(request: WebhookRequest): string | undefined
   /** The events of one POST that holds several; undefined when the body has no such list. */
   events?(payload: unknown): readonly unknown[] | undefined

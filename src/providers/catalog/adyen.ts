@@ -60,9 +60,9 @@ const platform: Provider = {
   object: (event) => field(field(event, 'data'), 'id'),
 }
 
-/** One proof per item. A NUL in a signed field reads as U+FFFD, as everywhere, and so never verifies. */
+/** One proof per item, over the values as they were sent: what can't be stored is mended only afterwards. */
 function itemProofs({ body }: WebhookRequest): readonly Proof[] | Reason {
-  const parsed = parseJson(body)
+  const parsed = parseJson(body, { isCleaned: false })
   const items = parsed.ok ? (itemsOf(parsed.value) ?? []) : []
   const proofs: Proof[] = []
   for (const item of items) {

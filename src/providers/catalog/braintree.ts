@@ -37,8 +37,9 @@ const provider: Provider = {
     return isRecord(subject) ? field(Object.values(subject)[0], 'id') : undefined
   },
   jsonText: (request) => {
-    const document = readXml(xmlOf(request)?.toString() ?? '')
-    return document?.name === 'notification' ? JSON.stringify(document.value) : ''
+    const text = xmlOf(request)?.toString() ?? ''
+    const document = readXml(text)
+    return document?.name === 'notification' ? JSON.stringify(document.value) : text
   },
   challenge: (query, secrets) => {
     const [challenge = '', ...more] = new URLSearchParams(query).getAll('bt_challenge')

@@ -10,9 +10,11 @@ const provider: Provider = {
       {
         kind: 'hmac',
         header: 'webhook-signature',
-        match: /^([0-9a-f]{64})$/g,
+        match: /^([0-9a-f]{64})$/gi,
         algorithm: 'sha256',
         encoding: 'hex',
+        // GoCardless's own library decodes the hex.
+        anyCase: true,
         secret: { form: 'text' },
       },
     ],
