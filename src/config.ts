@@ -88,6 +88,12 @@ export const env = {
     originOf.set(list, { name, problem: problem ?? `${name} is not set` })
     return list
   },
+  /** One text; without it the configuration can't be used. */
+  required(name: string): string {
+    const value = env.text(name)
+    if (!value?.trim()) throw new ConfigError([`${name} is not set`])
+    return value
+  },
   /** One text, or undefined. */
   text(name: string): string | undefined {
     const { value, problem } = readVariable(process.env, name)

@@ -164,7 +164,11 @@ export function sign(kind: SignatureKind, secret: string, text: SignedText): str
 /** Tells whether a secret can verify anything under a scheme: not blank, and in the form that one of its kinds wants. */
 export function isUsableSecret(scheme: SignatureScheme, secret: string): boolean {
   if ('isUnsigned' in scheme) return false
-  return scheme.signatures.some((kind) => (kind.secret === 'remote' ? secret.trim() !== '' : keyOf(kind, secret) !== undefined))
+  return scheme.signatures.some((kind) => {
+    if (kind.secret === 'remote') return secret.trim() !== ''
+    // A user, a colon and a password.
+    return keyOf(kind, secret) !== undefined && (kind.encoding !== 'basic' || secret.includes(':'))
+  })
 }
 
 /** Tells whether a scheme signs the time: its signatures grow old. */

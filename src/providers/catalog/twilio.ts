@@ -1,7 +1,7 @@
 import { parse, stringify } from 'node:querystring'
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider, type WebhookRequest } from '../provider.ts'
+import { defineProvider, type ProviderFacts, type WebhookRequest } from '../provider.ts'
 import { headerValue, type Proof, type Reason, type SignatureKind } from '../signature.ts'
 
 const SETTINGS = 'x-twilio-webhooks-signature-settings'
@@ -12,7 +12,7 @@ const kinds = {
   HMAC_SHA256: { kind: 'hmac', algorithm: 'sha256', encoding: 'base64', secret },
 } satisfies Record<string, SignatureKind>
 
-function createTwilio(publicUrl: string): Provider {
+function createTwilio(publicUrl: string): ProviderFacts {
   return {
     name: 'twilio',
     documentation: 'https://www.twilio.com/docs/usage/webhooks/webhooks-security',
@@ -23,8 +23,6 @@ function createTwilio(publicUrl: string): Provider {
         'the public URL, with each form field sorted by name (name and value); of other bodies their `bodySHA256` in the URL',
       proofs: (request) => proofs(publicUrl, request),
     },
-    maxBodyBytes: 1024 * 1024,
-    toleranceSeconds: Number.POSITIVE_INFINITY,
     factHeaders: ['i-twilio-idempotency-token'],
     idIsSigned: true,
     contentIsSigned: true,
