@@ -197,6 +197,8 @@ function checked<Schema extends z.ZodType>(res: Response, schema: Schema, input:
 function untilGone(res: Response, stopping: AbortSignal | undefined): AbortSignal {
   const gone = new AbortController()
   res.once('close', () => gone.abort())
+  // It may have gone while its send was being stored.
+  if (res.destroyed) gone.abort()
   return stopping ? AbortSignal.any([gone.signal, stopping]) : gone.signal
 }
 
