@@ -147,6 +147,8 @@ function untilGone(res: Response, stopping: AbortSignal | undefined): AbortSigna
   // It may have gone before anybody listened.
   if (res.destroyed) gone.abort()
   res.once('close', () => gone.abort())
+  // It may have gone while its send was being stored.
+  if (res.destroyed) gone.abort()
   return stopping ? AbortSignal.any([gone.signal, stopping]) : gone.signal
 }
 
