@@ -36,7 +36,7 @@ const allowed: Record<string, readonly string[]> = {
   sends: [...base, 'inboxili'],
   events: [...base, 'sends', 'providers', 'config.ts', 'problem.ts'],
   'follow-ups': [...base, 'sends', 'providers', 'config.ts'],
-  // Of the events only the types of what a replay answers and of the fingerprints.
+  // Of the events the replays, and the types of what they answer and of the fingerprints.
   ops: [...base, 'sends', 'problem.ts', 'events', 'config.ts', 'providers'],
   sandbox: ['providers'],
   'app.ts': [...base, 'events', 'ops', 'problem.ts'],

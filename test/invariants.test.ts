@@ -43,19 +43,16 @@ const report = async (event: object) => {
 }
 const resolve = async (key: string, decision: 'sent' | 'abandoned' | 'retry' | 'reopen') => {
   const { rows } = await pool.query<{ version: number }>('select version from email_sends where dedupe_key = $1', [key])
-  return decide(pool, deps.enqueue, key, {
-    decision,
-    version: rows[0]?.version ?? 0,
-    reason: 'tested',
-    actor: 'mia',
-    via: 'test',
-  })
+  const by = { version: rows[0]?.version ?? 0, reason: 'tested', actor: 'mia', via: 'test' }
+  const request = decision === 'sent' ? { decision, ...by } : { decision, ...by }
+  expect((await decide(pool, deps.enqueue, key, request)).outcome).toBe('decided')
 }
 /** A send whose call ends as armed. */
 const sendAs = async (key: string, fault: Parameters<typeof sandbox.arm>[0], policy?: Parameters<typeof queueSend>[3]) => {
   sandbox.arm(fault)
-  await queueSend(service, key, message(`${key.replaceAll(':', '-')}@example.com`), policy)
-  await sendOnce(deps, key)
+  const queued = await queueSend(service, key, message(`${key.replaceAll(':', '-')}@example.com`), policy)
+  expect(queued.outcome).toBe('queued')
+  if (queued.outcome === 'queued') await sendOnce(deps, queued.key)
   await resetControl(pool)
 }
 
@@ -83,6 +80,8 @@ beforeAll(async () => {
   await resolve('waiting', 'retry')
   await resolve('called-again', 'retry')
   await sendOnce(deps, 'called-again')
+  await sendAs('doubted', { kind: 'ok' })
+  await resolve('doubted', 'reopen')
   await sendAs('otp', { kind: 'status', status: 503 }, 'unguarded')
   await sendAs('welcome:acme:ada', { kind: 'ok' }, 'timestamp')
   await sendAs('alert', { kind: 'cut_after_accept' }, 'prefer_duplicate')
@@ -116,6 +115,8 @@ beforeAll(async () => {
   await service.drain()
   await postGeneric({ id: 'e4', type: 'paid', to: 'e4@example.com' })
   await queueSend(service, 'asked-for')
+  await sendAs('to-be-repeated', { kind: 'cut_after_accept' })
+  await resolve('to-be-repeated', 'retry')
 })
 
 describe('a database in which all went as it should', () => {

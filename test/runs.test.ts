@@ -2,7 +2,7 @@ import express from 'express'
 import supertest from 'supertest'
 import { beforeEach, describe, expect, test, vi } from 'vitest'
 import { readConfig, type UserConfig } from '../src/config.ts'
-import type { Tx } from '../src/db.ts'
+import type { Db, Tx } from '../src/db.ts'
 import { continueRuns, findRun, planRun, type RunDeps, type RunFilter, startRun, stopRun } from '../src/events/runs.ts'
 import { emptyOldBodies } from '../src/events/sweeps.ts'
 import { forecastReplay } from '../src/follow-ups/forecast.ts'
@@ -12,6 +12,7 @@ import { createLog } from '../src/log.ts'
 import { checkInvariants } from '../src/ops/invariants.ts'
 import { opsRoutes } from '../src/ops/routes.ts'
 import { createToken } from '../src/ops/tokens.ts'
+import { withProvider } from './support/made-up.ts'
 import { insertEvent, insertSend } from './support/ops-rows.ts'
 import { sources as allSources, emptyTables, listen, signed } from './support/posting.ts'
 import { patientDatabase, resetControl } from './support/sends.ts'
@@ -162,8 +163,10 @@ describe('a plan', () => {
     await storeEvents(3)
     await insertSend(pool, 'hi:old1', { state: 'sent', delivered_at: new Date() })
     await insertSend(pool, 'hi:old2', { state: 'rejected' })
+    await insertSend(pool, 'hi:n3', { state: 'rejected', recipient: 'n3@example.com', send_after: new Date() })
     await pool.query(
-      `insert into email_marks values ('hi', 'n1@example.com', 'hi:old1', now()), ('hi', 'n2@example.com', 'hi:old2', null)`,
+      `insert into email_marks values ('hi', 'n1@example.com', 'hi:old1', now()), ('hi', 'n2@example.com', 'hi:old2', null),
+         ('hi', 'n3@example.com', 'hi:n3', null)`,
     )
 
     expect((await plan({}, true)).forecast).toMatchObject({ emails: { would_send: 2, held: { delivered: 1 } } })
@@ -224,6 +227,27 @@ describe('a plan', () => {
     )
 
     expect(forecast).toEqual({ events: { not_looked_at: 5 }, emails: { would_send: 0, key_taken: 0, held: {} } })
+  })
+
+  test('counts what can not even be read, and does without what storage does not give', async () => {
+    await storeEvents(1)
+    service.config.current = withProvider(service.config.current, 'generic', {
+      events: () => {
+        throw new Error('unreadable')
+      },
+    })
+    const { rows } = await pool.query<{ id: string }>('select id from webhook_events')
+    const gone = { query: () => Promise.reject(Object.assign(new Error('gone'), { code: '57P01' })) }
+    const forecast = (db: Db) =>
+      forecastReplay(
+        db,
+        service.config.current,
+        rows.map(({ id }) => id),
+        10_000,
+      )
+
+    expect(await forecast(pool)).toMatchObject({ events: { fails: 1 } })
+    await expect(forecast(gone)).rejects.toThrow('gone')
   })
 
   test('can be carried out for 15 minutes', async () => {
@@ -565,6 +589,16 @@ describe('the API', async () => {
 
     expect((await ask(body)).body).toMatchObject({ status: 400, code: 'invalid_request' })
     expect((await pool.query('select from runs')).rowCount).toBe(0)
+  })
+
+  test('takes quarantined events only where the filter names them', async () => {
+    await storeEvents(2, 'quarantined')
+    const planned = async (filter: object) => (await ask({ filter, dry_run: true })).body.events
+
+    expect([await planned({ source: 'generic' }), await planned({ event_ids: ['n1'] })]).toEqual([0, 0])
+    expect([await planned({ status: ['quarantined'] }), await planned({ status: ['quarantined'], event_ids: ['n1'] })]).toEqual([
+      2, 1,
+    ])
   })
 
   test('lets operators replay, and readers look', async () => {

@@ -1,5 +1,5 @@
 import type { Config } from '../config.ts'
-import type { Db } from '../db.ts'
+import { type Db, isStorageAway } from '../db.ts'
 import { requestOf } from '../providers/provider.ts'
 import { payloadOf } from '../providers/read-events.ts'
 import { acceptForm } from '../sends/address.ts'
@@ -14,7 +14,7 @@ type Prospect =
   | 'no_rule'
   /** Its rules want no email. */
   | 'no_email'
-  /** A rule throws, or builds no usable key. */
+  /** A rule throws or builds no usable key, or the event can't be read. */
   | 'fails'
   /** Its source fetches it back first, which a forecast doesn't. */
   | 'needs_confirm'
@@ -64,7 +64,7 @@ export async function forecastReplay(db: Db, config: Config, ids: readonly strin
     while (next < ids.length) {
       const id = ids[next] ?? ''
       next += 1
-      const { prospect, wanted } = await (isOver ? timeIsUp : Promise.race([look(db, config, id), timeIsUp]))
+      const { prospect, wanted } = await (isOver ? timeIsUp : Promise.race([look(db, config, id).catch(failed), timeIsUp]))
       events[prospect] = (events[prospect] ?? 0) + 1
       for (const email of wanted.flatMap((it) => ('send' in it ? [emailOf(it)] : []))) {
         const known = emails.get(email.key)
@@ -86,6 +86,12 @@ export async function forecastReplay(db: Db, config: Config, ids: readonly strin
 interface Look {
   prospect: Prospect
   wanted: readonly Wanted[]
+}
+
+/** What can't even be read fails as it would in the replay. */
+function failed(error: unknown): Look {
+  if (isStorageAway(error)) throw error
+  return { prospect: 'fails', wanted: [] }
 }
 
 async function look(db: Db, config: Config, id: string): Promise<Look> {
