@@ -5,6 +5,7 @@ const withProcesses = [
   'commands',
   'crash-rounds',
   'queue',
+  'runs-processes',
   'serve-processes',
   'start',
   'startup',

@@ -13,6 +13,8 @@ export interface CommandResult {
 }
 
 const EXIT_CONFIGURATION = 78
+/** Reading whole tables of a large database takes its time. */
+const MOST_MS_OF_A_CHECK = 300_000
 
 /** Runs the command line. Exit codes: 0 done, 1 failed, 2 usage, 78 configuration. */
 export async function main(argv: readonly string[]): Promise<void> {
@@ -181,6 +183,49 @@ function program(): Command {
         (await import('./cli/events.ts')).showEventCommand(db, id, { ...options, ...terminal(options) }),
       ),
     )
+  events
+    .command('replay')
+    .description('run the rules again, of one event or of all that a filter takes; what was sent is not sent again')
+    .argument('[id]', 'of its row')
+    .option('--source <name>')
+    .option('--type <type>')
+    .option('--status <statuses>', 'comma list; without it processed, ignored and failed ones')
+    .option('--event-id <ids>', "comma list of the provider's IDs")
+    .option('--since <time>', 'received from then on: ISO time, 24h, 7d')
+    .option('--until <time>', 'received before')
+    .option('--dry-run', 'only say what it would do, and keep it as a plan')
+    .option('--plan <id>', 'carry out what a dry run has planned')
+    .option('--by <name>', 'who asks for it; the user of this system without it')
+    .option('--json', "the API's own object")
+    .option('--no-color', 'no colours')
+    .action(async (id: string | undefined, options) =>
+      withSources(async (db, { config }) =>
+        (await import('./cli/replay.ts')).replayCommand(db, databaseSettings().databaseUrl, config, id, {
+          ...options,
+          ...terminal(options),
+        }),
+      ),
+    )
+  const runs = command.command('runs').description('replays of many events')
+  runs
+    .command('show')
+    .description('how far one is')
+    .argument('<id>')
+    .option('--json', "the API's own object")
+    .option('--no-color', 'no colours')
+    .action(async (id: string, options) =>
+      withDatabase(async (db) => (await import('./cli/replay.ts')).showRunCommand(db, id, { ...options, ...terminal(options) })),
+    )
+  runs
+    .command('stop')
+    .description('add nothing more; what waits by now is processed')
+    .argument('<id>')
+    .option('--by <name>', 'who stops it; the user of this system without it')
+    .option('--json', "the API's own object")
+    .option('--no-color', 'no colours')
+    .action(async (id: string, options) =>
+      withDatabase(async (db) => (await import('./cli/replay.ts')).stopRunCommand(db, id, { ...options, ...terminal(options) })),
+    )
   const sources = command.command('sources').description('who posts here, and what they were answered')
   sources
     .command('list')
@@ -211,6 +256,22 @@ function program(): Command {
     .requiredOption('--role <role>', 'reader, operator or sender')
     .requiredOption('--name <name>', 'who or what it is for')
     .action(async (options) => withDatabase(async (db) => (await import('./cli/token.ts')).createTokenCommand(db, options)))
+  command
+    .command('verify-invariants')
+    .description('look for rows that break what must hold; changes nothing, may run beside everything else')
+    .option('--ledger <url>', 'compare with what the email sandbox accepted: its address')
+    .option('--json', 'machine-readable')
+    .option('--no-color', 'no colours')
+    .action(async (options) =>
+      withDatabase(
+        async (db) =>
+          (await import('./cli/verify-invariants.ts')).verifyInvariantsCommand(db, databaseSettings().staleAfterMs, {
+            ...options,
+            ...terminal(options),
+          }),
+        MOST_MS_OF_A_CHECK,
+      ),
+    )
   return command
 }
 
@@ -236,9 +297,9 @@ function finish({ stdout, stderr, exitCode }: CommandResult): void {
   process.exitCode = exitCode
 }
 
-async function withDatabase(run: (db: pg.Pool) => Promise<CommandResult>): Promise<void> {
+async function withDatabase(run: (db: pg.Pool) => Promise<CommandResult>, statementTimeout = 10_000): Promise<void> {
   const { databaseUrl } = databaseSettings()
-  const pool = openPool({ url: databaseUrl, name: 'oncehook-cli', max: 2 })
+  const pool = openPool({ url: databaseUrl, name: 'oncehook-cli', max: 2, statementTimeout })
   try {
     finish(await run(pool))
   } finally {

@@ -36,7 +36,7 @@ const allowed: Record<string, readonly string[]> = {
   sends: [...base, 'inboxili'],
   events: [...base, 'sends', 'providers', 'config.ts', 'problem.ts'],
   'follow-ups': [...base, 'sends', 'providers', 'config.ts'],
-  // Of the events only the types of what a replay answers and of the fingerprints.
+  // Of the events the replays, and the types of what they answer and of the fingerprints.
   ops: [...base, 'sends', 'problem.ts', 'events', 'config.ts', 'providers'],
   sandbox: ['providers'],
   'app.ts': [...base, 'events', 'ops', 'problem.ts'],
@@ -78,6 +78,7 @@ test('Express stays at the HTTP edge, the job library in one file, and the envir
     'ops/access.ts',
     'ops/decision-routes.ts',
     'ops/routes.ts',
+    'ops/run-routes.ts',
     'problem.ts',
   ])
   expect(using(/from 'pg-boss'/)).toEqual(['follow-ups/queue.ts'])

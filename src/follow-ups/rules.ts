@@ -1,5 +1,5 @@
 import type pg from 'pg'
-import type { Config, EventMeta, Source } from '../config.ts'
+import type { Config, Source } from '../config.ts'
 import { inTransaction, isStorageAway, type Tx } from '../db.ts'
 import type { Log } from '../log.ts'
 import { readReport } from '../providers/catalog/inboxili.ts'
@@ -9,25 +9,13 @@ import { acceptForm } from '../sends/address.ts'
 import { rematch, settle } from '../sends/settle.ts'
 import { type EnqueueSends, triggerSend } from '../sends/trigger.ts'
 import { askConfirm, askRule, textOf, type Wanted } from './answers.ts'
+import { findPending, metaOf, rulesFor, type StoredEvent } from './stored-event.ts'
 
 export interface ProcessDeps {
   pool: pg.Pool
   config(): Config
   enqueue: EnqueueSends
   log: Log
-}
-
-interface StoredEvent {
-  id: string
-  source: string
-  event_id: string
-  type: string | null
-  livemode: boolean | null
-  occurred_at: Date | null
-  received_at: Date
-  object_ref: string | null
-  headers: Record<string, string>
-  body: Buffer | null
 }
 
 /** Tells whether anything is to happen on an event of this type: a rule, or the settlement. */
@@ -79,59 +67,18 @@ async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: 
     return false
   }
 
-  const isOtherMode = event.livemode !== null && event.livemode !== (source.mode === 'live')
-  const rules = isOtherMode
-    ? []
-    : config.rules.filter((rule) => rule.source === source.name && event.type !== null && rule.types.has(event.type))
+  const rules = rulesFor(config, source, event)
   const close = (closing: Closing, wanted: readonly Wanted[]) =>
     inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, closing, wanted, isLastTry))
   if (rules.length === 0) return close({ status: 'ignored', error: null }, [])
 
   // What follows may await the network, so it comes before the transaction.
-  const meta: EventMeta = {
-    source: event.source,
-    eventId: event.event_id,
-    type: event.type,
-    occurredAt: event.occurred_at,
-    receivedAt: event.received_at,
-    livemode: event.livemode,
-    superseded: event.object_ref !== null && (await isSuperseded(deps.pool, event.id, source)),
-  }
+  const meta = await metaOf(deps.pool, source, event)
   const confirmed = await askConfirm(source, payload, meta)
   if (!confirmed) return close({ status: 'ignored', error: 'not confirmed' }, [])
   if ('error' in confirmed) return fail(deps, event, `confirm: ${confirmed.error}`, isLastTry)
   const wanted = (await Promise.all(rules.map((rule) => askRule(rule, confirmed.payload, meta)))).flat()
   return close({ status: 'processed', error: null }, wanted)
-}
-
-async function findPending(pool: pg.Pool, id: string): Promise<StoredEvent | undefined> {
-  const { rows } = await pool.query<StoredEvent>({
-    name: 'find-pending-event',
-    text: `select id, source, event_id, type, livemode, occurred_at, events.received_at, object_ref, headers,
-        coalesce(events.body, bodies.body) as body
-      from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256
-      where id = $1 and status = 'pending' and processed_at is null`,
-    values: [id],
-  })
-  return rows[0]
-}
-
-/**
- * Tells whether a later event of the same object and mode, by the provider's time, is stored. What is quarantined says nothing yet, nor
- * does what a provider that signs no content has posted and nothing has confirmed; what names no mode is of the source's.
- */
-async function isSuperseded(pool: pg.Pool, id: string, { mode, provider }: Source): Promise<boolean> {
-  const { rows } = await pool.query<{ is_superseded: boolean }>({
-    name: 'is-superseded',
-    text: `select exists (
-        select from webhook_events this join webhook_events later
-          on later.source = this.source and later.object_ref = this.object_ref and later.occurred_at > this.occurred_at
-        where this.id = $1 and later.status <> 'quarantined' and ($3 or later.status = 'processed')
-           and coalesce(later.livemode, $2) = $2
-      ) as is_superseded`,
-    values: [id, mode === 'live', provider.contentIsSigned],
-  })
-  return rows[0]?.is_superseded === true
 }
 
 /** How an event ends where nothing goes wrong. */

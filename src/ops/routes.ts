@@ -3,6 +3,7 @@ import type pg from 'pg'
 import type { Config } from '../config.ts'
 import type { Fingerprints } from '../events/fingerprint.ts'
 import type { Replayed } from '../events/replay.ts'
+import type { RunDeps } from '../events/runs.ts'
 import type { Log } from '../log.ts'
 import { type ProblemCode, sendProblem } from '../problem.ts'
 import type { EnqueueSends } from '../sends/trigger.ts'
@@ -11,6 +12,7 @@ import { decisionRoutes } from './decision-routes.ts'
 import { findEvent, findEventBody, listEvents } from './event-queries.ts'
 import { eventFilter, readRowId, sendFilter } from './filters.ts'
 import { createWaitingRoom, isTooDeep, isUnderWay, requestSend, sendRequestSchema, waitSeconds } from './request-send.ts'
+import { runRoutes } from './run-routes.ts'
 import { findSend, listSends } from './send-queries.ts'
 import { findSource, listSources, type Setup } from './source-queries.ts'
 
@@ -18,6 +20,7 @@ export interface OpsDeps {
   pool: pg.Pool
   log: Log
   replay(id: string, actor: string, via: string): Promise<Replayed>
+  runs: RunDeps
   enqueueSends: EnqueueSends
   config(): Config
   fingerprints: Fingerprints
@@ -129,6 +132,7 @@ export function opsRoutes(deps: OpsDeps): Router {
     .all(methodNotAllowed('GET, HEAD'))
 
   router.use(decisionRoutes({ pool, enqueueSends, log, isExclusive: () => config().account === 'exclusive' }))
+  router.use(runRoutes(deps.runs, { log, now }))
   router.use('/v1', (_req, res) => sendProblem(res, 404, 'not_found'))
   router.use(onBadRequest)
   return router
