@@ -25,6 +25,7 @@ const app = express().use(
     config: () => readConfig({ sources: {} }),
     fingerprints: () => [],
     replay: async () => ({ outcome: 'queued' }),
+    runs: {} as never, // none is asked for
   }),
 )
 const call = (method: 'get' | 'post', path: string, body?: object, by: keyof typeof tokens = 'operator') =>
