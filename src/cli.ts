@@ -129,7 +129,9 @@ function program(): Command {
     .option('--recipient <address>')
     .option('--q <text>', 'key, message ID, event ID or recipient')
     .action(async (options) =>
-      withDatabase(async (db) => (await import('./cli/sends.ts')).listSendsCommand(db, { ...options, ...terminal(options) })),
+      withDatabase(async (db) =>
+        (await import('./cli/sends.ts')).listSendsCommand(db, { ...options, ...terminal(options), ...rate() }),
+      ),
     )
   sends
     .command('show')
@@ -138,7 +140,9 @@ function program(): Command {
     .option('--json', "the API's own object")
     .option('--no-color', 'no colours')
     .action(async (key: string, options) =>
-      withDatabase(async (db) => (await import('./cli/sends.ts')).showSendCommand(db, key, { ...options, ...terminal(options) })),
+      withDatabase(async (db) =>
+        (await import('./cli/sends.ts')).showSendCommand(db, key, { ...options, ...terminal(options), ...rate() }),
+      ),
     )
   sends
     .command('resolve')
@@ -156,7 +160,7 @@ function program(): Command {
     .option('--no-color', 'no colours')
     .action(async (key: string, options) =>
       withDatabase(async (db) =>
-        (await import('./cli/resolve.ts')).resolveCommand(db, databaseSettings().databaseUrl, key, {
+        (await import('./cli/resolve.ts')).resolveCommand(db, databaseSettings(), key, {
           ...options,
           ...terminal(options),
         }),
@@ -229,6 +233,9 @@ function terminal(options: { color?: boolean }) {
     unicode: /utf-?8/i.test(LC_ALL || LC_CTYPE || LANG || ''),
   }
 }
+
+/** How fast the workers call, as far as this environment knows. */
+const rate = () => ({ sendsPerMinute: readSettings().sendsPerMinute })
 
 function finish({ stdout, stderr, exitCode }: CommandResult): void {
   process.stdout.write(stdout)
