@@ -208,6 +208,44 @@ function program(): Command {
       ),
     )
   command
+    .command('reconcile')
+    .description('settle from the sending log exported from the Inboxili dashboard; without --apply only say what would happen')
+    .argument('<file>', 'CSV')
+    .option('--columns <list>', 'FIELD=COLUMN,… for recipient, message_id, status, time, subject; guessed without it')
+    .option('--zone <zone>', 'of times that name none, such as Europe/Berlin; UTC without it')
+    .option('--apply', 'do it')
+    .option('--reason <text>', 'why, with --apply; kept in the audit log')
+    .option('--by <name>', 'who decides; the user of this system without it')
+    .option('--json', 'machine-readable')
+    .option('--no-color', 'no colours')
+    .action(async (file: string, options) =>
+      withDatabase(async (db) => {
+        const { reconcileCommand } = await import('./cli/reconcile.ts')
+        return reconcileCommand(db, file, await isExclusive(), {
+          ...options,
+          ...terminal(options),
+          say: (text) => void process.stderr.write(text),
+          isWatched: process.stderr.isTTY === true,
+        })
+      }),
+    )
+  command
+    .command('sweep')
+    .description('run every sweep of the workers once, and say what each changed')
+    .option('--json', 'machine-readable')
+    .option('--no-color', 'no colours')
+    .action(async (options) =>
+      withDatabase(
+        async (db) =>
+          (await import('./cli/sweep.ts')).sweepCommand(db, databaseSettings(), await isExclusive(), {
+            ...options,
+            ...terminal(options),
+          }),
+        // As a worker has it: some of them look through all old rows.
+        30_000,
+      ),
+    )
+  command
     .command('token')
     .description('access to the API')
     .command('create')
@@ -243,9 +281,9 @@ function finish({ stdout, stderr, exitCode }: CommandResult): void {
   process.exitCode = exitCode
 }
 
-async function withDatabase(run: (db: pg.Pool) => Promise<CommandResult>): Promise<void> {
+async function withDatabase(run: (db: pg.Pool) => Promise<CommandResult>, statementTimeout?: number): Promise<void> {
   const { databaseUrl } = databaseSettings()
-  const pool = openPool({ url: databaseUrl, name: 'oncehook-cli', max: 2 })
+  const pool = openPool({ url: databaseUrl, name: 'oncehook-cli', max: 2, ...(statementTimeout && { statementTimeout }) })
   try {
     finish(await run(pool))
   } finally {
@@ -261,6 +299,17 @@ async function withSources(
   const { configPath, publicUrl } = readSettings()
   const config = await loadConfig(configPath)
   await withDatabase((db) => run(db, { config, publicUrl }))
+}
+
+/** Whether nobody but this service sends with the account. Not known without a configuration: then nothing settles by recipient. */
+async function isExclusive(): Promise<boolean> {
+  useRunning()
+  try {
+    return (await loadConfig(readSettings().configPath)).account === 'exclusive'
+  } catch (error) {
+    process.stderr.write(`oncehook: ${error instanceof Error ? error.message : error}\nSo nothing is matched by recipient.\n`)
+    return false
+  }
 }
 
 /** The database of the environment, else the one of a running `oncehook start` in this folder. */

@@ -233,7 +233,7 @@ describe('C-67 text of strangers', () => {
 
     for (const { stdout, stderr } of outputs) expect(stdout + stderr).not.toMatch(/(?![\n\t])[\p{Cc}\p{Cf}]/u)
     expect(outputs[1]?.stdout.trimEnd().split('\n')).toHaveLength(1)
-    expect(outputs[1]?.stdout.trimEnd().split('\t')).toHaveLength(7)
+    expect(outputs[1]?.stdout.trimEnd().split('\t')).toHaveLength(6)
     expect(JSON.parse(outputs[2]?.stdout ?? '').sends[0].last_error).toBe(hostile)
   })
 

@@ -1,7 +1,7 @@
 import type pg from 'pg'
 import { type Db, inTransaction, type Tx } from '../db.ts'
 import { excludeForm } from './address.ts'
-import { type Evidence, joinReports, keepEvidence, lockFor } from './join.ts'
+import { bindMessage, type Evidence, joinReports, keepEvidence, lockFor } from './join.ts'
 import type { State } from './lifecycle.ts'
 import { CANDIDATE_AFTER_MS, CANDIDATE_BEFORE_MS, type Candidate, matchReport, type Parked, type UnknownReport } from './match.ts'
 
@@ -109,16 +109,7 @@ async function matchParked(tx: Tx, event: string, isExclusive: boolean): Promise
     return 0
   }
   const { attempt, claimedAt, outcome } = match.candidate
-  await tx.query({
-    name: 'bind-message',
-    text: `update send_attempts set message_id = $2 where id = $1 and message_id is null`,
-    values: [attempt, report.messageId],
-  })
-  await tx.query({
-    name: 'bind-message-to-send',
-    text: `update email_sends set message_id = $2, version = version + 1 where claim_token = $1 and message_id is null and state = 'sent'`,
-    values: [attempt, report.messageId],
-  })
+  await bindMessage(tx, attempt, report.messageId)
   const evidence: Evidence = {
     event,
     grade: report.hasOwnTime ? 'B' : 'C',
@@ -149,7 +140,11 @@ async function findParked(
   return rows[0]
 }
 
-async function findCandidates(tx: Tx, { matchKey, occurredAt }: { matchKey: string; occurredAt: Date }): Promise<Candidate[]> {
+/** Attempts that an unknown message may be of; the sole one's send is locked. */
+export async function findCandidates(
+  tx: Tx,
+  { matchKey, occurredAt }: { matchKey: string; occurredAt: Date },
+): Promise<Candidate[]> {
   const { rows } = await tx.query<Candidate>({
     name: 'find-candidates',
     text: `select attempts.id as attempt, attempts.recipient, attempts.claimed_at as "claimedAt", outcome, state, message ->> 'subject' as subject
@@ -169,7 +164,8 @@ async function findCandidates(tx: Tx, { matchKey, occurredAt }: { matchKey: stri
   return held.map(({ state }) => ({ ...sole, state }))
 }
 
-async function findSurroundings(tx: Tx, { matchKey, messageId }: { matchKey: string; messageId: string }) {
+/** What else speaks for or against a match. */
+export async function findSurroundings(tx: Tx, { matchKey, messageId }: { matchKey: string; messageId: string }) {
   const { rows: others } = await tx.query<{ messageId: string; occurredAt: Date }>({
     name: 'find-other-messages',
     text: `select message_id as "messageId", max(occurred_at) as "occurredAt" from delivery_reports

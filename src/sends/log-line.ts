@@ -1,0 +1,229 @@
+import type { Db, Tx } from '../db.ts'
+import { addFact, bindMessage, closeUnknown, type Evidence, type Fact, joinReports, lockFor } from './join.ts'
+import { moves, type State } from './lifecycle.ts'
+import { type Candidate, matchReport, type Parked, RULE_VERSION } from './match.ts'
+import type { LogLine } from './sending-log.ts'
+import { findCandidates, findSurroundings } from './settle.ts'
+
+/** What a line does. In a dry run: what it would do. */
+export type Outcome =
+  /** The send was unknown, and is sent. */
+  | 'settles'
+  /** A fact or a message ID that was missing is added. */
+  | 'adds'
+  /** Nothing: all of it is known. */
+  | 'known'
+  /** Nothing: it has the email as not sent, and what follows from that is a person's to say. */
+  | 'look'
+  /** Nothing, for this reason. */
+  | 'nothing'
+
+/** Why a line does nothing: as of a delivery event, or because of the file. */
+export type Reason = Parked | 'no time' | 'several recipients' | 'unclear status' | 'logged as failed'
+
+export interface Finding {
+  outcome: Outcome
+  reason: Reason | null
+  /** The send that it speaks of, as far as that is sure. */
+  dedupe_key: string | null
+}
+
+/** A line with what the rest of its file says, and who has read it in. */
+export interface Reading {
+  line: LogLine & { messageId: string }
+  /** The one recipient that all lines of this message name, in its widest form, and as this line or another one writes it. */
+  matchKey: string | null
+  recipient: string | null
+  hasSeveralRecipients: boolean
+  /** Other messages of the file to this recipient that no attempt is known for. */
+  others: readonly { messageId: string; occurredAt: Date }[]
+  /** Of what a dry run has found out, and has not kept. */
+  isTaken(attempt: string): boolean
+  isExplained(messageId: string): boolean
+  isExclusive: boolean
+  fileSha256: string
+  actor: string
+  via: string
+  reason: string
+}
+
+/** The send that a message belongs to, with what is known of it. */
+export interface Owner {
+  attempt: string
+  dedupe_key: string
+  match_key: string
+  state: State
+  version: number
+  is_delivered: boolean
+  bounce_kind: string | null
+  is_complained: boolean
+}
+
+const OWNER = `attempts.id as attempt, dedupe_key, sends.match_key, state, version, delivered_at is not null as is_delivered, bounce_kind,
+  complained_at is not null as is_complained`
+
+/** The sends of messages whose attempts are known, by message. */
+export async function findOwners(db: Db, messages: readonly string[]): Promise<Map<string, Owner>> {
+  const { rows } = await db.query<Owner & { message_id: string }>({
+    name: 'find-owners',
+    text: `select attempts.message_id, ${OWNER} from send_attempts attempts join email_sends sends using (dedupe_key)
+      where attempts.message_id = any ($1)`,
+    values: [messages],
+  })
+  return new Map(rows.map(({ message_id, ...owner }) => [message_id, owner]))
+}
+
+/**
+ * Settles by one line, as a delivery event would: exactly by the message ID, else by recipient and time under the same rule. It adds
+ * only what is missing, as a log is less exact than an event; so it does the same thing never twice.
+ */
+export async function settleByLine(tx: Tx, reading: Reading): Promise<Finding & { owner?: Owner }> {
+  const { line } = reading
+  await lockFor(tx, reading.matchKey, line.messageId)
+  const exact = await lockOwner(tx, 'attempts.message_id', line.messageId)
+  if (exact) {
+    const news = newsOf(line, exact)
+    if (typeof news !== 'object') return { ...findingOf(news), dedupe_key: exact.dedupe_key }
+    return write(tx, reading, exact, news, [exact.attempt], 'message_id')
+  }
+
+  const candidates = (await candidatesFor(tx, reading)).filter(({ attempt }) => !reading.isTaken(attempt))
+  const [sole] = candidates
+  const reason = await reasonAgainst(tx, reading, candidates)
+  const owner = sole && candidates.length === 1 ? await lockOwner(tx, 'attempts.id', sole.attempt) : undefined
+  if (line.says === 'failed' && sole)
+    return { outcome: 'look', reason: 'logged as failed', dedupe_key: owner?.dedupe_key ?? null }
+  if (reason || !owner) return { outcome: 'nothing', reason: reason ?? 'foreign', dedupe_key: owner?.dedupe_key ?? null }
+
+  // Of an accepted call only the message ID may be new.
+  const news = newsOf(line, owner)
+  if (typeof news !== 'object' && news !== 'known') return { ...findingOf(news), dedupe_key: owner.dedupe_key }
+  await bindMessage(tx, owner.attempt, line.messageId)
+  const written = await write(
+    tx,
+    reading,
+    owner,
+    typeof news === 'object' ? news : { isFact: false },
+    candidates.map(({ attempt }) => attempt),
+    'recipient',
+  )
+  await joinReports(tx, line.messageId)
+  return written
+}
+
+/** That the log has it as sent shows as much as a delivery does. */
+const kindOf = ({ says }: LogLine) => (says === 'sent' ? 'delivered' : says)
+
+async function candidatesFor(tx: Tx, { matchKey, line }: Reading): Promise<Candidate[]> {
+  return matchKey === null || line.occurredAt === null ? [] : findCandidates(tx, { matchKey, occurredAt: line.occurredAt })
+}
+
+async function reasonAgainst(tx: Tx, reading: Reading, candidates: readonly Candidate[]): Promise<Reason | undefined> {
+  const { line, matchKey, recipient, isExclusive } = reading
+  if (line.says === 'unclear') return 'unclear status'
+  if (reading.hasSeveralRecipients) return 'several recipients'
+  if (matchKey === null || recipient === null) return 'no recipient'
+  if (line.occurredAt === null) return 'no time'
+  const { others, isBreakerClosed } = await findSurroundings(tx, { matchKey, messageId: line.messageId })
+  const match = matchReport(
+    { kind: kindOf(line), messageId: line.messageId, recipient, occurredAt: line.occurredAt, subject: line.subject },
+    candidates,
+    {
+      others: [...others.filter(({ messageId }) => !reading.isExplained(messageId)), ...reading.others],
+      isExclusive,
+      isBreakerClosed,
+    },
+  )
+  return 'parked' in match ? match.parked : undefined
+}
+
+async function lockOwner(tx: Tx, column: 'attempts.id' | 'attempts.message_id', value: string): Promise<Owner | undefined> {
+  const { rows } = await tx.query<Owner>({
+    name: `lock-owner-by-${column}`,
+    text: `select ${OWNER} from send_attempts attempts join email_sends sends using (dedupe_key)
+      where ${column} = $1 for no key update of sends`,
+    values: [value],
+  })
+  return rows[0]
+}
+
+/** What a line would change: whether there is a fact to add. A text says why nothing. */
+export type News = { isFact: boolean } | 'known' | Reason
+
+/** What is new in a line about the send that it belongs to. */
+export function newsOf(line: LogLine, owner: Owner): News {
+  if (line.says === 'unclear') return 'unclear status'
+  if (line.says === 'failed') return 'logged as failed'
+  const { state } = owner
+  if (state === 'abandoned' || state === 'rejected') return 'decided'
+  const isFact = isMissing(line, owner) && line.occurredAt !== null
+  const isProof = line.says !== 'complained'
+  if (isFact || (isProof && (moves.event.sent as readonly State[]).includes(state))) return { isFact }
+  if (isMissing(line, owner)) return 'no time'
+  return isProof && (state === 'claimed' || state === 'sending') ? 'resend under way' : 'known'
+}
+
+const bounceKinds = [null, 'soft', 'unknown', 'hard']
+
+function isMissing({ says, bounceKind }: LogLine, owner: Owner): boolean {
+  if (says === 'delivered') return !owner.is_delivered
+  if (says === 'complained') return !owner.is_complained
+  return says === 'bounced' && bounceKinds.indexOf(owner.bounce_kind) < bounceKinds.indexOf(bounceKind)
+}
+
+/** What a line that changes nothing comes to. */
+export function findingOf(why: 'known' | Reason): Omit<Finding, 'dedupe_key'> {
+  if (why === 'known') return { outcome: 'known', reason: null }
+  return { outcome: why === 'logged as failed' ? 'look' : 'nothing', reason: why }
+}
+
+/** Adds the fact, closes the send if it was unknown, and keeps the line as evidence and the reader in the audit log. */
+async function write(
+  tx: Tx,
+  reading: Reading,
+  owner: Owner,
+  { isFact }: { isFact: boolean },
+  candidates: readonly string[],
+  by: 'message_id' | 'recipient',
+): Promise<Finding & { owner: Owner }> {
+  const { line, fileSha256, actor } = reading
+  const { attempt, dedupe_key, state } = owner
+  const person = `person:${actor}`
+  const evidence: Evidence = {
+    grade: 'P',
+    candidates,
+    facts: { file_sha256: fileSha256, line: line.line, line_sha256: line.sha256, says: line.says, by },
+  }
+  const fact: Omit<Fact, 'occurred_at'> = { event: null, kind: kindOf(line), bounce_kind: line.bounceKind, attempt, dedupe_key }
+  if (isFact && line.occurredAt) await addFact(tx, { ...fact, occurred_at: line.occurredAt }, person)
+  const isClosed = await closeUnknown(tx, line.messageId, { ...fact, occurred_at: line.occurredAt }, evidence, person)
+  if (!isClosed) await keepLine(tx, owner, line, evidence, person)
+  await tx.query({
+    name: 'audit-line',
+    text: `insert into audit_log (actor, via, action, subject, reason, before, after)
+      select $1, $2, 'reconcile', 'send:' || dedupe_key, $4, jsonb_build_object('state', $5::text, 'version', $6::int),
+        jsonb_build_object('state', state, 'version', version)
+      from email_sends where dedupe_key = $3`,
+    values: [actor, reading.via, dedupe_key, reading.reason, state, owner.version],
+  })
+  return { outcome: isClosed ? 'settles' : 'adds', reason: null, dedupe_key, owner }
+}
+
+async function keepLine(tx: Tx, owner: Owner, line: LogLine, evidence: Evidence, person: string): Promise<void> {
+  await tx.query({
+    name: 'keep-line',
+    text: `insert into settlements (dedupe_key, attempt, grade, rule_version, from_state, to_state, candidates, evidence, event_at, actor)
+      values ($1, $2, $3, $4, $5, $5, $6, $7, $8, $9)`,
+    values: [
+      owner.dedupe_key,
+      owner.attempt,
+      evidence.grade,
+      RULE_VERSION,
+      owner.state,
+      JSON.stringify(evidence.candidates),
+      JSON.stringify(evidence.facts),
+      line.occurredAt,
+      person,
+    ],
+  })
+}
