@@ -75,6 +75,7 @@ test('Express stays at the HTTP edge, the job library in one file, and the envir
   expect(using(/from 'express(-rate-limit)?'/)).toEqual([
     'app.ts',
     'events/routes.ts',
+    'ops/access.ts',
     'ops/decision-routes.ts',
     'ops/routes.ts',
     'problem.ts',

@@ -8,6 +8,7 @@ import { inTransaction } from '../src/db.ts'
 import { openJobs } from '../src/follow-ups/queue.ts'
 import { findSend } from '../src/ops/send-queries.ts'
 import { decide } from '../src/sends/decide.ts'
+import { settle } from '../src/sends/settle.ts'
 import { insertAttempt, insertEvent, insertReport, insertSend } from './support/ops-rows.ts'
 import { attemptsOf, jobsOf, patientDatabase, resetControl, sendRow, untilWaiting } from './support/sends.ts'
 
@@ -418,11 +419,13 @@ describe('repeat, race and crash', () => {
 
   test('I16 of a line and a person at the same time one wins', async () => {
     await called('a', {}, { message_id: 'm1' })
-    const release = Promise.withResolvers<void>()
+    const [held, release] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
     const holding = inTransaction(pool, async (tx) => {
       await tx.query(`select from email_sends where dedupe_key = 'a' for update`)
+      held.resolve()
       await release.promise
     })
+    await held.promise
     const line = run([',m1,sent,,'], applying)
     await untilWaiting(pool, 1)
     const decision = decide(pool, enqueueSends, 'a', {
@@ -441,6 +444,31 @@ describe('repeat, race and crash', () => {
     expect(won).toBe(decided.outcome !== 'decided')
     expect(await sendRow(pool, 'a', 'state')).toEqual({ state: won ? 'sent' : 'abandoned' })
     expect(await audited()).toHaveLength(1)
+  })
+
+  test('a line and an event of one message at the same time see each other', async () => {
+    await called('a')
+    const event = await insertEvent(pool, 'm1:delivered', { source: 'inboxili', type: 'delivered' })
+    const occurredAt = new Date('2026-11-29T14:02:40Z')
+    const [settled, release] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    const report = { event, kind: 'delivered', messageId: 'm1', recipient: 'ada@example.com', occurredAt, hasOwnTime: true }
+    const settling = inTransaction(pool, async (tx) => {
+      await settle(tx, report, true)
+      settled.resolve()
+      await release.promise
+    })
+    await settled.promise
+    const line = run(['ada@example.com,m1,complained,2026-11-29T15:00:00Z,'], applying)
+    await untilWaiting(pool, 1)
+    release.resolve()
+    await settling
+
+    expect((await line).findings).toEqual(['adds a'])
+    expect(await sendRow(pool, 'a', 'status', 'settled_by')).toEqual({ status: 'delivered', settled_by: `event:${event}` })
+    expect(await settlements()).toMatchObject([
+      { grade: 'B', event },
+      { grade: 'P', from_state: 'sent' },
+    ])
   })
 
   test('a run that breaks leaves whole decisions only, and the next one does the rest', async () => {
