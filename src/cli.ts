@@ -213,6 +213,7 @@ function program(): Command {
     .argument('<file>', 'CSV')
     .option('--columns <list>', 'FIELD=COLUMN,… for recipient, message_id, status, time, subject; guessed without it')
     .option('--zone <zone>', 'of times that name none, such as Europe/Berlin; UTC without it')
+    .option('--dry-run', 'only say what would happen, as without --apply')
     .option('--apply', 'do it')
     .option('--reason <text>', 'why, with --apply; kept in the audit log')
     .option('--by <name>', 'who decides; the user of this system without it')

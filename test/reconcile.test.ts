@@ -536,6 +536,7 @@ describe('the command', () => {
 
   test.each([
     [{ apply: true }, '--reason'],
+    [{ ...applying, dryRun: true }, '--apply'],
     [{ apply: true, reason: '  ' }, '--reason'],
     [{ columns: 'colour=ID' }, '--columns'],
     [{ columns: 'message_id=ID,message_id=To' }, '--columns'],

@@ -23,6 +23,7 @@ export interface ReconcileOptions extends OutputOptions {
   columns?: string | undefined
   zone?: string | undefined
   apply?: boolean | undefined
+  dryRun?: boolean | undefined
   reason?: string | undefined
   by?: string | undefined
   /** Says something while the command runs. */
@@ -47,6 +48,7 @@ export async function reconcileCommand(
   const given = givenColumns(options.columns)
   if ('problem' in given) return usageError([{ path: 'columns', message: given.problem }])
   if (!isZone(zone)) return usageError([{ path: 'zone', message: `there is no time zone "${zone}"` }])
+  if (apply && options.dryRun) return usageError([{ path: 'apply', message: 'and --dry-run: say which' }])
   const reason = apply ? reasonSchema.safeParse(options.reason ?? '') : undefined
   if (reason?.success === false) return usageError(reason.error.issues.map(({ message }) => ({ path: 'reason', message })))
 

@@ -6,7 +6,7 @@ import type { LogLine } from './sending-log.ts'
 import { findCandidates, findSurroundings } from './settle.ts'
 
 /** What a line does. In a dry run: what it would do. */
-export type Outcome =
+type Outcome =
   /** The send was unknown, and is sent. */
   | 'settles'
   /** A fact or a message ID that was missing is added. */

@@ -45,6 +45,7 @@ const LOOKED_UP_AT_ONCE = 1_000
 export async function reconcile(run: Run, lines: readonly LogLine[]): Promise<LineFinding[]> {
   const found = new Map<LogLine, Finding>()
   const messages = messagesOf(lines)
+  for (const line of lines) if (line.messageId === null) found.set(line, { ...findingOf('no message id'), dedupe_key: null })
   // Of a dry run, too, whose settlements are in no table.
   const explained = new Set<string>()
   const taken = new Map<string, string>()
@@ -83,11 +84,7 @@ export async function reconcile(run: Run, lines: readonly LogLine[]): Promise<Li
     // What one line explains may have kept another one from being told.
     due = due.filter((message) => changed.has(message.matchKey) && message.lines.some(isOpen))
   }
-  return lines.map((line) => ({
-    line: line.line,
-    line_sha256: line.sha256,
-    ...(found.get(line) ?? { outcome: 'nothing', reason: 'no message id', dedupe_key: null }),
-  }))
+  return lines.map((line) => ({ line: line.line, line_sha256: line.sha256, ...(found.get(line) as Finding) })) // each has one by now
 }
 
 function messagesOf(lines: readonly LogLine[]): LoggedMessage[] {

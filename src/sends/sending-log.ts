@@ -10,7 +10,7 @@ export type LogField = (typeof logFields)[number]
 export type Columns = Partial<Record<LogField, number>>
 
 /** What a line says of its email; `unclear` where the word for it is not known. */
-export type Said = 'sent' | 'delivered' | 'bounced' | 'complained' | 'failed' | 'unclear'
+type Said = 'sent' | 'delivered' | 'bounced' | 'complained' | 'failed' | 'unclear'
 
 /** One line of the log. Its text stays in the file: its number and hash stand for it. */
 export interface LogLine {
