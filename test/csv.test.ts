@@ -170,15 +170,12 @@ describe('what is no CSV is refused with its line', () => {
 
   test('a record beyond the limit, before all of it is read', async () => {
     let given = 0
-    async function* endless() {
+    async function* long() {
       yield Buffer.from('a,b\n1,"')
-      for (;;) {
-        given += 1
-        yield Buffer.alloc(10_000, 'x')
-      }
+      for (; given < 1_000; given += 1) yield Buffer.alloc(10_000, 'x')
     }
     const reading = (async () => {
-      for await (const _ of readCsv(endless()));
+      for await (const _ of readCsv(long()));
     })()
 
     await expect(reading).rejects.toThrow('line 2 is longer than 65536 characters, or a quote in it is not closed')

@@ -316,11 +316,42 @@ describe('a line by recipient and time, under the rule for events', () => {
     await called('a')
     const event = await insertEvent(pool, 'm1:delivered', { source: 'inboxili', type: 'delivered' })
     const at = new Date('2026-11-29T14:02:40Z')
-    await insertReport(pool, event, { message_id: 'm1', match_key: 'ada@example.com', occurred_at: at, parked: 'no recipient' })
+    await insertReport(pool, event, { message_id: 'm1', occurred_at: at, parked: 'no recipient' })
 
     expect((await run([line()], applying)).findings).toEqual(['settles a'])
     expect(await sendRow(pool, 'a', 'status', 'delivered_at')).toEqual({ status: 'delivered', delivered_at: at })
     expect(await settlements()).toHaveLength(1)
+  })
+
+  test('lets the events be told that waited for it', async () => {
+    const later = new Date('2026-12-20T10:00:00Z')
+    await called('a')
+    await called('b', { claimed_at: later }, { claimed_at: later })
+    const parked = { recipient: 'ada@example.com', match_key: 'ada@example.com' }
+    const delivered = await insertEvent(pool, 'm1:delivered', { source: 'inboxili', type: 'delivered' })
+    const complained = await insertEvent(pool, 'm2:complained', { source: 'inboxili', type: 'complained' })
+    const soon = new Date('2026-11-29T14:02:30Z')
+    await insertReport(pool, delivered, { ...parked, message_id: 'm1', occurred_at: soon, parked: 'other message' })
+    await insertReport(pool, complained, {
+      ...parked,
+      message_id: 'm2',
+      kind: 'complained',
+      occurred_at: new Date('2026-12-20T11:00:00Z'),
+      parked: 'other kind',
+    })
+
+    expect((await run([line({ id: 'm2', date: '2026-12-20T10:00:05Z' })], applying)).findings).toEqual(['settles b'])
+    expect(await sendRow(pool, 'a', 'status', 'settled_by')).toEqual({ status: 'delivered', settled_by: `event:${delivered}` })
+  })
+
+  test('does nothing with a message that has several recipients', async () => {
+    await called('a')
+    const before = await everything()
+
+    expect((await run([line(), line({ to: 'bea@example.com' })], applying)).findings).toEqual(
+      Array(2).fill('nothing several recipients'),
+    )
+    expect(await everything()).toEqual(before)
   })
 
   test('gives an accepted call without a message ID the one that it has', async () => {
@@ -444,6 +475,24 @@ describe('repeat, race and crash', () => {
     expect(won).toBe(decided.outcome !== 'decided')
     expect(await sendRow(pool, 'a', 'state')).toEqual({ state: won ? 'sent' : 'abandoned' })
     expect(await audited()).toHaveLength(1)
+  })
+
+  test('a resend that is claimed just now is not dropped, and nothing is written of the line', async () => {
+    await called('a', { state: 'queued' }, { message_id: 'm1' })
+    const [claimed, release] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    const claiming = inTransaction(pool, async (tx) => {
+      await tx.query(`update email_sends set state = 'claimed' where dedupe_key = 'a'`)
+      claimed.resolve()
+      await release.promise
+    })
+    await claimed.promise
+    const line = run([',m1,sent,,'], applying)
+    await untilWaiting(pool, 1)
+    release.resolve()
+    await claiming
+
+    expect((await line).findings).toEqual(['nothing resend under way a'])
+    expect([await settlements(), await audited()]).toEqual([[], []])
   })
 
   test('a line and an event of one message at the same time see each other', async () => {
