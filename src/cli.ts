@@ -160,9 +160,10 @@ function program(): Command {
     .option('--no-color', 'no colours')
     .action(async (key: string, options) =>
       withDatabase(async (db) =>
-        (await import('./cli/resolve.ts')).resolveCommand(db, databaseSettings(), key, {
+        (await import('./cli/resolve.ts')).resolveCommand(db, databaseSettings().databaseUrl, key, {
           ...options,
           ...terminal(options),
+          ...rate(),
         }),
       ),
     )

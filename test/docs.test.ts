@@ -158,7 +158,7 @@ test('docs/api.md has every problem code', () => {
 })
 
 test('docs/api.md has every path that is routed', () => {
-  const routed = ['src/ops/routes.ts', 'src/events/routes.ts', 'src/app.ts'].flatMap((file) =>
+  const routed = ['src/ops/routes.ts', 'src/ops/decision-routes.ts', 'src/events/routes.ts', 'src/app.ts'].flatMap((file) =>
     [...read(file).matchAll(/\.(?:route|get|post)\('(\/[^']*)'/g)].map(([, path = '']) =>
       path.replace(/:(\w+)/g, (_hole, name: string) => (name === 'source' ? 'NAME' : name.toUpperCase())),
     ),

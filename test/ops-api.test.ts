@@ -12,6 +12,7 @@ import { opsRoutes } from '../src/ops/routes.ts'
 import { createToken } from '../src/ops/tokens.ts'
 import { testDatabase } from './support/database.ts'
 import { insertAttempt, insertEvent, insertFollowUp, insertReport, insertSend, insertSettlement } from './support/ops-rows.ts'
+import { untilWaiting } from './support/sends.ts'
 
 const { pool, url } = await testDatabase()
 const { enqueueSends } = await openJobs(url)
@@ -598,6 +599,38 @@ describe('asking for a send', () => {
   })
 })
 
+describe('asking under a policy', () => {
+  test('unguarded: each request is a send under a key of its own, until the recipient has had enough', async () => {
+    const body = { dedupe_key: 'otp:login', policy: 'unguarded', message: { ...message, to: 'otp@example.com' } }
+    const answers = await Promise.all(Array.from({ length: 6 }, () => post('/v1/sends', body, 'sender')))
+
+    expect(answers.map((it) => it.status).sort()).toEqual([202, 202, 202, 202, 202, 429])
+    const keys = answers.flatMap((it) => (it.status === 202 ? [it.body.dedupe_key] : []))
+    expect(new Set(keys).size).toBe(5)
+    for (const key of keys) expect(key).toMatch(/^otp:login:[0-9a-f-]{36}$/)
+    expect(answers.find((it) => it.status === 429)?.body).toMatchObject({ code: 'rate_limited' })
+  })
+
+  test('timestamp: another key of the kind is answered with the send that holds the mark', async () => {
+    const ask = (key: string) =>
+      post('/v1/sends', { dedupe_key: key, policy: 'timestamp', message: { ...message, to: 'new@example.com' } }, 'sender')
+    const first = await ask('hello:acme:1')
+
+    const second = await ask('hello:acme:2')
+
+    expect([first.status, second.status, second.body.dedupe_key]).toEqual([202, 200, 'hello:acme:1'])
+  })
+
+  test('per_period: a key without a period is refused, and says why', async () => {
+    const { status, body } = await post('/v1/sends', { dedupe_key: 'failed:sub_1', policy: 'per_period', message })
+
+    expect([status, body.errors]).toEqual([
+      400,
+      [{ path: 'dedupe_key', message: 'policy per_period needs a period as its last part' }],
+    ])
+  })
+})
+
 describe('waiting for a send', () => {
   test('ends with 200 once the send is closed', async () => {
     const waiting = post('/v1/sends', { dedupe_key: 'wait:1', message })
@@ -653,7 +686,9 @@ describe('waiting for a send', () => {
     expect(new Set(await Promise.all(waiting))).toEqual(new Set([200]))
   })
 
-  test('stops when the client goes away', async () => {
+  /** Asks for a send with `Prefer: wait=30`; says when the client has gone, and when the answer was given. */
+  async function askAndGo(dedupe_key: string) {
+    const gone = Promise.withResolvers<void>()
     const answered = Promise.withResolvers<number>()
     const watched = express()
       .use((_req, res, next) => {
@@ -662,6 +697,7 @@ describe('waiting for a send', () => {
           answered.resolve(performance.now())
           return json(body)
         }
+        res.once('close', gone.resolve)
         next()
       })
       .use(newApp())
@@ -671,13 +707,35 @@ describe('waiting for a send', () => {
     const { port } = server.address() as AddressInfo
     const req = httpRequest({ port, host: '127.0.0.1', path: '/v1/sends', method: 'POST', headers })
     req.on('error', () => undefined)
-    req.end(JSON.stringify({ dedupe_key: 'gone:1', message }))
+    req.end(JSON.stringify({ dedupe_key, message }))
+    return { req, gone: gone.promise, answered: answered.promise, server }
+  }
+
+  test('stops when the client goes away', async () => {
+    const { req, answered, server } = await askAndGo('gone:1')
     await expect.poll(async () => (await pool.query(`select from email_sends where dedupe_key = 'gone:1'`)).rowCount).toBe(1)
 
     const left = performance.now()
     req.destroy()
 
-    expect((await answered.promise) - left).toBeLessThan(10_000)
+    expect((await answered) - left).toBeLessThan(10_000)
+    server.close()
+  })
+
+  test('does not begin when the client has gone before the send is stored', async () => {
+    const holder = await pool.connect()
+    await holder.query('begin')
+    await insertSend(holder, 'gone:2')
+    const { req, gone, answered, server } = await askAndGo('gone:2')
+    await untilWaiting(pool)
+    req.destroy()
+    await gone
+
+    const left = performance.now()
+    await holder.query('rollback')
+    holder.release()
+
+    expect((await answered) - left).toBeLessThan(10_000)
     server.close()
   })
 })

@@ -96,7 +96,7 @@ async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: 
     occurredAt: event.occurred_at,
     receivedAt: event.received_at,
     livemode: event.livemode,
-    superseded: event.object_ref !== null && (await isSuperseded(deps.pool, event.id, source.mode === 'live')),
+    superseded: event.object_ref !== null && (await isSuperseded(deps.pool, event.id, source)),
   }
   const confirmed = await askConfirm(source, payload, meta)
   if (!confirmed) return close({ status: 'ignored', error: 'not confirmed' }, [])
@@ -118,18 +118,19 @@ async function findPending(pool: pg.Pool, id: string): Promise<StoredEvent | und
 }
 
 /**
- * Tells whether a later event of the same object and mode, by the provider's time, is stored. What is quarantined says nothing yet,
- * and what names no mode is of the source's.
+ * Tells whether a later event of the same object and mode, by the provider's time, is stored. What is quarantined says nothing yet, nor
+ * does what a provider that signs no content has posted and nothing has confirmed; what names no mode is of the source's.
  */
-async function isSuperseded(pool: pg.Pool, id: string, isLive: boolean): Promise<boolean> {
+async function isSuperseded(pool: pg.Pool, id: string, { mode, provider }: Source): Promise<boolean> {
   const { rows } = await pool.query<{ is_superseded: boolean }>({
     name: 'is-superseded',
     text: `select exists (
         select from webhook_events this join webhook_events later
           on later.source = this.source and later.object_ref = this.object_ref and later.occurred_at > this.occurred_at
-        where this.id = $1 and later.status <> 'quarantined' and coalesce(later.livemode, $2) = $2
+        where this.id = $1 and later.status <> 'quarantined' and ($3 or later.status = 'processed')
+           and coalesce(later.livemode, $2) = $2
       ) as is_superseded`,
-    values: [id, isLive],
+    values: [id, mode === 'live', provider.contentIsSigned],
   })
   return rows[0]?.is_superseded === true
 }

@@ -160,7 +160,11 @@ const replayRefusals: { [Outcome in Replayed['outcome']]?: [number, ProblemCode,
 /** Aborted when the client goes away or the process stops. */
 function untilGone(res: Response, stopping: AbortSignal | undefined): AbortSignal {
   const gone = new AbortController()
+  // It may have gone before anybody listened.
+  if (res.destroyed) gone.abort()
   res.once('close', () => gone.abort())
+  // It may have gone while its send was being stored.
+  if (res.destroyed) gone.abort()
   return stopping ? AbortSignal.any([gone.signal, stopping]) : gone.signal
 }
 

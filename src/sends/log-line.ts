@@ -1,9 +1,9 @@
 import type { Db, Tx } from '../db.ts'
 import { addFact, bindMessage, closeUnknown, type Evidence, type Fact, joinReports, lockFor } from './join.ts'
 import { moves, type State } from './lifecycle.ts'
-import { type Candidate, matchReport, type Parked, RULE_VERSION } from './match.ts'
+import { type Match, matchReport, type Parked, RULE_VERSION } from './match.ts'
 import type { LogLine } from './sending-log.ts'
-import { findCandidates, findSurroundings } from './settle.ts'
+import { findAttempts, findSurroundings } from './settle.ts'
 
 /** What a line does. In a dry run: what it would do. */
 type Outcome =
@@ -87,13 +87,13 @@ export async function settleByLine(tx: Tx, reading: Reading): Promise<Finding & 
     return write(tx, reading, exact, news, [exact.attempt], 'message_id')
   }
 
-  const candidates = (await candidatesFor(tx, reading)).filter(({ attempt }) => !reading.isTaken(attempt))
-  const [sole] = candidates
-  const reason = await reasonAgainst(tx, reading, candidates)
-  const owner = sole && candidates.length === 1 ? await lockOwner(tx, 'attempts.id', sole.attempt) : undefined
-  if (line.says === 'failed' && sole)
-    return { outcome: 'look', reason: 'logged as failed', dedupe_key: owner?.dedupe_key ?? null }
-  if (reason || !owner) return { outcome: 'nothing', reason: reason ?? 'foreign', dedupe_key: owner?.dedupe_key ?? null }
+  const match = await matchLine(tx, reading)
+  const [sole, ...more] = 'parked' in match ? match.candidates : [match.candidate.attempt]
+  const owner = sole !== undefined && more.length === 0 ? await lockOwner(tx, 'attempts.id', sole) : undefined
+  const dedupe_key = owner?.dedupe_key ?? null
+  if (line.says === 'failed' && sole !== undefined) return { ...findingOf('logged as failed'), dedupe_key }
+  if ('parked' in match) return { ...findingOf(match.parked), dedupe_key }
+  if (!owner) throw new Error('a send with an attempt has vanished: rows of email_sends must never be deleted')
 
   // Of an accepted call only the message ID may be new.
   const news = newsOf(line, owner)
@@ -104,7 +104,7 @@ export async function settleByLine(tx: Tx, reading: Reading): Promise<Finding & 
     reading,
     owner,
     typeof news === 'object' ? news : { isFact: false },
-    candidates.map(({ attempt }) => attempt),
+    [owner.attempt],
     'recipient',
   )
   await joinReports(tx, line.messageId)
@@ -114,27 +114,27 @@ export async function settleByLine(tx: Tx, reading: Reading): Promise<Finding & 
 /** That the log has it as sent shows as much as a delivery does. */
 const kindOf = ({ says }: LogLine) => (says === 'sent' ? 'delivered' : says)
 
-async function candidatesFor(tx: Tx, { matchKey, line }: Reading): Promise<Candidate[]> {
-  return matchKey === null || line.occurredAt === null ? [] : findCandidates(tx, { matchKey, occurredAt: line.occurredAt })
-}
-
-async function reasonAgainst(tx: Tx, reading: Reading, candidates: readonly Candidate[]): Promise<Reason | undefined> {
+/** The rule for events, with what the file says of the recipient. */
+async function matchLine(tx: Tx, reading: Reading): Promise<Match | { parked: Reason; candidates: string[] }> {
   const { line, matchKey, recipient, isExclusive } = reading
-  if (line.says === 'unclear') return 'unclear status'
-  if (reading.hasSeveralRecipients) return 'several recipients'
-  if (matchKey === null || recipient === null) return 'no recipient'
-  if (line.occurredAt === null) return 'no time'
-  const { others, isBreakerClosed } = await findSurroundings(tx, { matchKey, messageId: line.messageId })
-  const match = matchReport(
-    { kind: kindOf(line), messageId: line.messageId, recipient, occurredAt: line.occurredAt, subject: line.subject },
-    candidates,
-    {
-      others: [...others.filter(({ messageId }) => !reading.isExplained(messageId)), ...reading.others],
-      isExclusive,
-      isBreakerClosed,
-    },
-  )
-  return 'parked' in match ? match.parked : undefined
+  const { messageId, occurredAt, subject } = line
+  if (line.says === 'unclear') return { parked: 'unclear status', candidates: [] }
+  if (reading.hasSeveralRecipients) return { parked: 'several recipients', candidates: [] }
+  if (matchKey === null || recipient === null) return { parked: 'no recipient', candidates: [] }
+  if (occurredAt === null) return { parked: 'no time', candidates: [] }
+  const attempts = (await findAttempts(tx, matchKey, occurredAt, occurredAt)).filter(({ attempt }) => !reading.isTaken(attempt))
+  const { others, isBreakerClosed } = await findSurroundings(tx, matchKey)
+  const around = {
+    others: [...others.filter((other) => !reading.isExplained(other.messageId)), ...reading.others],
+    isExclusive,
+    isBreakerClosed,
+  }
+  const report = { kind: kindOf(line), messageId, recipient, occurredAt, subject }
+  const match = matchReport(report, attempts, around)
+  if ('parked' in match) return match
+  // Held from here on, so that no resend of it is claimed between the look and the settling.
+  const owner = await lockOwner(tx, 'attempts.id', match.candidate.attempt)
+  return owner ? matchReport(report, [{ ...match.candidate, state: owner.state }], around) : match
 }
 
 async function lockOwner(tx: Tx, column: 'attempts.id' | 'attempts.message_id', value: string): Promise<Owner | undefined> {
