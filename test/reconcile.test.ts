@@ -344,6 +344,27 @@ describe('a line by recipient and time, under the rule for events', () => {
     expect(await sendRow(pool, 'a', 'status', 'settled_by')).toEqual({ status: 'delivered', settled_by: `event:${delivered}` })
   })
 
+  test('no longer speaks against others once a dry run has explained it, though its event stays parked', async () => {
+    const later = new Date('2026-12-20T10:00:00Z')
+    await called('a')
+    await called('b', { claimed_at: later }, { claimed_at: later })
+    await insertReport(pool, await insertEvent(pool, 'm2:complained', { source: 'inboxili', type: 'complained' }), {
+      message_id: 'm2',
+      kind: 'complained',
+      recipient: 'ada@example.com',
+      match_key: 'ada@example.com',
+      occurred_at: new Date('2026-12-20T11:00:00Z'),
+      parked: 'other kind',
+    })
+    const lines = [line(), line({ id: 'm2', date: '2026-12-20T10:00:05Z' })]
+
+    const dry = await run(lines)
+    const done = await run(lines, applying)
+
+    expect(dry.findings).toEqual(['settles a', 'settles b'])
+    expect(done.findings).toEqual(dry.findings)
+  })
+
   test('does nothing with a message that has several recipients', async () => {
     await called('a')
     const before = await everything()

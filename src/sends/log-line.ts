@@ -37,8 +37,7 @@ export interface Reading {
   hasSeveralRecipients: boolean
   /** Other messages of the file to this recipient that no attempt is known for. */
   others: readonly { messageId: string; occurredAt: Date }[]
-  /** Of what a dry run has found out, and has not kept. */
-  isTaken(attempt: string): boolean
+  /** Of what a dry run has found out, too, and has not kept. */
   isExplained(messageId: string): boolean
   isExclusive: boolean
   fileSha256: string
@@ -122,7 +121,7 @@ async function matchLine(tx: Tx, reading: Reading): Promise<Match | { parked: Re
   if (reading.hasSeveralRecipients) return { parked: 'several recipients', candidates: [] }
   if (matchKey === null || recipient === null) return { parked: 'no recipient', candidates: [] }
   if (occurredAt === null) return { parked: 'no time', candidates: [] }
-  const attempts = (await findAttempts(tx, matchKey, occurredAt, occurredAt)).filter(({ attempt }) => !reading.isTaken(attempt))
+  const attempts = await findAttempts(tx, matchKey, occurredAt, occurredAt)
   const { others, isBreakerClosed } = await findSurroundings(tx, matchKey)
   const around = {
     others: [...others.filter((other) => !reading.isExplained(other.messageId)), ...reading.others],

@@ -48,7 +48,6 @@ export async function reconcile(run: Run, lines: readonly LogLine[]): Promise<Li
   for (const line of lines) if (line.messageId === null) found.set(line, { ...findingOf('no message id'), dedupe_key: null })
   // Of a dry run, too, whose settlements are in no table.
   const explained = new Set<string>()
-  const taken = new Map<string, string>()
   const isOpen = (line: LogLine) => !['settles', 'adds', 'known'].includes(found.get(line)?.outcome ?? 'nothing')
 
   let due = messages
@@ -69,14 +68,12 @@ export async function reconcile(run: Run, lines: readonly LogLine[]): Promise<Li
         : await settleByMessage(run, message, open, {
             others: () => (unexplained.get(message.matchKey) ?? []).filter(({ id }) => id !== message.id && !explained.has(id)),
             explained,
-            taken,
           })
       for (const [index, line] of open.entries()) {
         const { owner: changedOwner, ...finding } = findings[index] as Finding & { owner?: Owner }
         found.set(line, finding)
         if (!changedOwner) continue
         explained.add(message.id)
-        taken.set(changedOwner.attempt, message.id)
         changed.add(message.matchKey).add(changedOwner.match_key)
       }
       run.onProgress?.(found.size, lines.length)
@@ -145,7 +142,6 @@ function withoutLook(
 interface SoFar {
   others(): readonly LoggedMessage[]
   explained: ReadonlySet<string>
-  taken: ReadonlyMap<string, string>
 }
 
 async function settleByMessage(run: Run, message: LoggedMessage, open: readonly NamedLine[], soFar: SoFar) {
@@ -171,7 +167,7 @@ async function settleByMessage(run: Run, message: LoggedMessage, open: readonly 
   return findings
 }
 
-function readingOf(run: Run, message: LoggedMessage, line: NamedLine, { others, explained, taken }: SoFar): Reading {
+function readingOf(run: Run, message: LoggedMessage, line: NamedLine, { others, explained }: SoFar): Reading {
   const { matchKey, hasSeveralRecipients } = message
   return {
     line,
@@ -179,7 +175,6 @@ function readingOf(run: Run, message: LoggedMessage, line: NamedLine, { others, 
     hasSeveralRecipients,
     recipient: line.recipient ?? message.lines.find(({ recipient }) => recipient !== null)?.recipient ?? null,
     others: others().map(({ id, lastAt }) => ({ messageId: id, occurredAt: lastAt })),
-    isTaken: (attempt) => (taken.get(attempt) ?? message.id) !== message.id,
     isExplained: (messageId) => explained.has(messageId),
     isExclusive: run.isExclusive,
     fileSha256: run.fileSha256,
