@@ -131,7 +131,9 @@ function program(): Command {
     .option('--recipient <address>')
     .option('--q <text>', 'key, message ID, event ID or recipient')
     .action(async (options) =>
-      withDatabase(async (db) => (await import('./cli/sends.ts')).listSendsCommand(db, { ...options, ...terminal(options) })),
+      withDatabase(async (db) =>
+        (await import('./cli/sends.ts')).listSendsCommand(db, { ...options, ...terminal(options), ...rate() }),
+      ),
     )
   sends
     .command('show')
@@ -140,7 +142,9 @@ function program(): Command {
     .option('--json', "the API's own object")
     .option('--no-color', 'no colours')
     .action(async (key: string, options) =>
-      withDatabase(async (db) => (await import('./cli/sends.ts')).showSendCommand(db, key, { ...options, ...terminal(options) })),
+      withDatabase(async (db) =>
+        (await import('./cli/sends.ts')).showSendCommand(db, key, { ...options, ...terminal(options), ...rate() }),
+      ),
     )
   sends
     .command('resolve')
@@ -161,6 +165,7 @@ function program(): Command {
         (await import('./cli/resolve.ts')).resolveCommand(db, databaseSettings().databaseUrl, key, {
           ...options,
           ...terminal(options),
+          ...rate(),
         }),
       ),
     )
@@ -249,6 +254,45 @@ function program(): Command {
       ),
     )
   command
+    .command('reconcile')
+    .description('settle from the sending log exported from the Inboxili dashboard; without --apply only say what would happen')
+    .argument('<file>', 'CSV')
+    .option('--columns <list>', 'FIELD=COLUMN,… for recipient, message_id, status, time, subject; guessed without it')
+    .option('--zone <zone>', 'of times that name none, such as Europe/Berlin; UTC without it')
+    .option('--dry-run', 'only say what would happen, as without --apply')
+    .option('--apply', 'do it')
+    .option('--reason <text>', 'why, with --apply; kept in the audit log')
+    .option('--by <name>', 'who decides; the user of this system without it')
+    .option('--json', 'machine-readable')
+    .option('--no-color', 'no colours')
+    .action(async (file: string, options) =>
+      withDatabase(async (db) => {
+        const { reconcileCommand } = await import('./cli/reconcile.ts')
+        return reconcileCommand(db, file, await isExclusive(), {
+          ...options,
+          ...terminal(options),
+          say: (text) => void process.stderr.write(text),
+          isWatched: process.stderr.isTTY === true,
+        })
+      }),
+    )
+  command
+    .command('sweep')
+    .description('run every sweep of the workers once, and say what each changed')
+    .option('--json', 'machine-readable')
+    .option('--no-color', 'no colours')
+    .action(async (options) =>
+      withDatabase(
+        async (db) =>
+          (await import('./cli/sweep.ts')).sweepCommand(db, databaseSettings(), await isExclusive(), {
+            ...options,
+            ...terminal(options),
+          }),
+        // As a worker has it: some of them look through all old rows.
+        30_000,
+      ),
+    )
+  command
     .command('token')
     .description('access to the API')
     .command('create')
@@ -291,6 +335,9 @@ function terminal(options: { color?: boolean }) {
   }
 }
 
+/** How fast the workers call, as far as this environment knows. */
+const rate = () => ({ sendsPerMinute: readSettings().sendsPerMinute })
+
 function finish({ stdout, stderr, exitCode }: CommandResult): void {
   process.stdout.write(stdout)
   process.stderr.write(stderr)
@@ -315,6 +362,17 @@ async function withSources(
   const { configPath, publicUrl } = readSettings()
   const config = await loadConfig(configPath)
   await withDatabase((db) => run(db, { config, publicUrl }))
+}
+
+/** Whether nobody but this service sends with the account. Not known without a configuration: then nothing settles by recipient. */
+async function isExclusive(): Promise<boolean> {
+  useRunning()
+  try {
+    return (await loadConfig(readSettings().configPath)).account === 'exclusive'
+  } catch (error) {
+    process.stderr.write(`oncehook: ${error instanceof Error ? error.message : error}\nSo nothing is matched by recipient.\n`)
+    return false
+  }
 }
 
 /** The database of the environment, else the one of a running `oncehook start` in this folder. */

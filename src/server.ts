@@ -100,6 +100,7 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
         config: config.current,
         fingerprints,
         publicUrl: settings.publicUrl,
+        sendsPerMinute: settings.sendsPerMinute,
         // Whoever waits for a send gets an answer before the connection ends.
         stopping: stopping.signal,
       },
@@ -194,8 +195,8 @@ export async function startWork(settings: Settings): Promise<Running> {
     const workers = await startWorkers(
       checked.databaseUrl,
       {
-        processEvent: (event, isLastTry) =>
-          processEvent({ pool, config: config.current, enqueue: jobs.enqueueSends, log }, event, isLastTry),
+        processEvent: (event, isLastTry, urgency) =>
+          processEvent({ pool, config: config.current, enqueue: jobs.enqueueSends, log }, event, isLastTry, urgency),
         send: async (key) => void (await sendOnce(sendDeps, key)),
       },
       settings.retryDelayMs,

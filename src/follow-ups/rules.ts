@@ -7,7 +7,7 @@ import { requestOf } from '../providers/provider.ts'
 import { payloadOf } from '../providers/read-events.ts'
 import { acceptForm } from '../sends/address.ts'
 import { rematch, settle } from '../sends/settle.ts'
-import { type EnqueueSends, triggerSend } from '../sends/trigger.ts'
+import { type EnqueueSends, triggerSend, type Urgency } from '../sends/trigger.ts'
 import { askConfirm, askRule, textOf, type Wanted } from './answers.ts'
 import { findPending, metaOf, rulesFor, type StoredEvent } from './stored-event.ts'
 
@@ -26,14 +26,15 @@ export function isWanted({ rules }: Config, source: Source, type: string | null)
 /**
  * Processes one stored event: settles with it, or queues the emails that the rules want. `processed_at` is set in the same
  * transaction, so that a job that runs twice does it once. Rejects when it may do better later: a rule failed (what the other
- * rules wanted is queued all the same) or storage is away. In the end the event is processed or visibly failed.
+ * rules wanted is queued all the same) or storage is away. In the end the event is processed or visibly failed. Its emails are as
+ * urgent as it is.
  */
-export async function processEvent(deps: ProcessDeps, id: string, isLastTry: boolean): Promise<void> {
+export async function processEvent(deps: ProcessDeps, id: string, isLastTry: boolean, urgency: Urgency = 'fresh'): Promise<void> {
   const event = await findPending(deps.pool, id)
   if (!event) return
   let isToBeRepeated: boolean
   try {
-    isToBeRepeated = await processPending(deps, event, isLastTry)
+    isToBeRepeated = await processPending(deps, event, isLastTry, urgency)
   } catch (error) {
     if (isStorageAway(error)) throw error
     deps.log.error({ error, event: id }, 'processing failed')
@@ -42,7 +43,7 @@ export async function processEvent(deps: ProcessDeps, id: string, isLastTry: boo
   if (isToBeRepeated) throw new Error(`event ${id} is not processed yet; the queue tries again`)
 }
 
-async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: boolean): Promise<boolean> {
+async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: boolean, urgency: Urgency): Promise<boolean> {
   const config = deps.config()
   const source = config.sources.get(event.source)
   if (!source) return fail(deps, event, `source ${event.source} is not configured`, isLastTry)
@@ -69,7 +70,7 @@ async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: 
 
   const rules = rulesFor(config, source, event)
   const close = (closing: Closing, wanted: readonly Wanted[]) =>
-    inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, closing, wanted, isLastTry))
+    inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, closing, wanted, isLastTry, urgency))
   if (rules.length === 0) return close({ status: 'ignored', error: null }, [])
 
   // What follows may await the network, so it comes before the transaction.
@@ -95,6 +96,7 @@ async function followUp(
   closing: Closing,
   wanted: readonly Wanted[],
   isLastTry: boolean,
+  urgency: Urgency,
 ): Promise<boolean> {
   // First, as it locks the event's row: two workers with one job go through here one after the other.
   if (!(await markProcessed(tx, event, closing))) return false
@@ -114,7 +116,12 @@ async function followUp(
   }
   // In the order of their keys, so that two events that ask for the same ones don't deadlock.
   for (const { rule, send } of sends.sort((a, b) => (a.send.key < b.send.key ? -1 : 1))) {
-    const triggered = await triggerSend(tx, enqueue, { ...send, sourceEvent: event.id, requestedBy: `event:${event.id}` })
+    const triggered = await triggerSend(tx, enqueue, {
+      ...send,
+      sourceEvent: event.id,
+      requestedBy: `event:${event.id}`,
+      urgency,
+    })
     if (triggered.outcome === 'rate_limited') throw new Error('a rule asked for an unguarded send, which no schema lets through')
     if (triggered.outcome === 'held' && acceptForm(triggered.recipient) !== acceptForm(send.message.to)) {
       const error = `key_taken: ${send.key} belongs to a send to another recipient`

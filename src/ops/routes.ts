@@ -25,6 +25,8 @@ export interface OpsDeps {
   config(): Config
   fingerprints: Fingerprints
   publicUrl?: string | undefined
+  /** As the workers have it, for what is said of those who wait. */
+  sendsPerMinute?: number | undefined
   now?: (() => Date) | undefined
   /** Aborted when the process stops: who waits for a send then gets it as it is. */
   stopping?: AbortSignal | undefined
@@ -34,9 +36,20 @@ const MAX_BODY_BYTES = 1_500_000
 
 /** The JSON API under /v1. Whatever no route here takes ends as 404, so other routes of /v1 stand before it. */
 export function opsRoutes(deps: OpsDeps): Router {
-  const { pool, log, replay, enqueueSends, config, fingerprints, publicUrl, now = () => new Date(), stopping } = deps
+  const {
+    pool,
+    log,
+    replay,
+    enqueueSends,
+    config,
+    fingerprints,
+    publicUrl,
+    sendsPerMinute,
+    now = () => new Date(),
+    stopping,
+  } = deps
   const setup = (): Setup => ({ config: config(), fingerprints, publicUrl, now: now() })
-  const waitingRoom = createWaitingRoom(pool)
+  const waitingRoom = createWaitingRoom(pool, sendsPerMinute)
   const router = Router({ caseSensitive: true, strict: true })
   router.use('/v1', neverCached, bearer(pool))
 
@@ -44,13 +57,16 @@ export function opsRoutes(deps: OpsDeps): Router {
     .route('/v1/sends')
     .get(only('reader', 'operator'), async (req, res) => {
       const filter = checked(res, sendFilter(now), req.query)
-      if (filter) res.json(await listSends(pool, filter))
+      if (filter) res.json(await listSends(pool, filter, sendsPerMinute))
     })
     .post(only('operator', 'sender'), express.json({ limit: MAX_BODY_BYTES }), async (req, res) => {
       if (isTooDeep(req.body)) return void sendProblem(res, 400, 'invalid_request', 'the body is nested too deeply')
       const body = checked(res, sendRequestSchema, req.body)
       if (!body) return
-      const requested = await requestSend(pool, enqueueSends, body, `token:${callerOf(res).name}`)
+      const requested = await requestSend(pool, enqueueSends, body, {
+        requestedBy: `token:${callerOf(res).name}`,
+        sendsPerMinute,
+      })
       log.info({ outcome: requested.outcome, by: callerOf(res).name, request: res.locals.requestId }, 'send requested')
       if (requested.outcome === 'conflict') {
         const { status: send_status, fields } = requested
@@ -71,7 +87,7 @@ export function opsRoutes(deps: OpsDeps): Router {
     .route('/v1/sends/:key')
     .get(async (req, res) => {
       const key = req.params.key
-      const send = key.includes('\0') ? undefined : await findSend(pool, key)
+      const send = key.includes('\0') ? undefined : await findSend(pool, key, sendsPerMinute)
       if (!send) return void sendProblem(res, 404, 'not_found', 'no send has this key')
       res.json(send)
     })
@@ -131,7 +147,7 @@ export function opsRoutes(deps: OpsDeps): Router {
     })
     .all(methodNotAllowed('GET, HEAD'))
 
-  router.use(decisionRoutes({ pool, enqueueSends, log, isExclusive: () => config().account === 'exclusive' }))
+  router.use(decisionRoutes({ pool, enqueueSends, sendsPerMinute, log, isExclusive: () => config().account === 'exclusive' }))
   router.use(runRoutes(deps.runs, { log, now }))
   router.use('/v1', (_req, res) => sendProblem(res, 404, 'not_found'))
   router.use(onBadRequest)
