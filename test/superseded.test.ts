@@ -139,7 +139,13 @@ describe('an event is superseded', () => {
     const told: boolean[] = []
     service.config.current = readConfig({
       sources: { xendit: { provider: 'xendit', secrets: ['xnd-token-1'] } },
-      followUps: [{ source: 'xendit', type: 'payment.succeeded', email: (_event: unknown, meta: EventMeta) => void told.push(meta.superseded) }],
+      followUps: [
+        {
+          source: 'xendit',
+          type: 'payment.succeeded',
+          email: (_event: unknown, meta: EventMeta) => void told.push(meta.superseded),
+        },
+      ],
     })
     onTestFinished(() => {
       service.config.current = config

@@ -98,7 +98,10 @@ async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: 
 async function findPending(pool: pg.Pool, id: string): Promise<StoredEvent | undefined> {
   const { rows } = await pool.query<StoredEvent>({
     name: 'find-pending-event',
-    text: `select id, source, event_id, type, livemode, occurred_at, events.received_at, object_ref, headers,
+    // A further event under an ID of the provider's own goes by that ID still, so that a key made of it is the same for both.
+    text: `select id, source, type, livemode, occurred_at, events.received_at, object_ref, headers,
+        case when id_basis = 'provider' and right(event_id, 65) = ':' || encode(body_sha256, 'hex') then left(event_id, -65)
+          else event_id end as event_id,
         coalesce(events.body, bodies.body) as body
       from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256
       where id = $1 and status = 'pending' and processed_at is null`,
