@@ -147,7 +147,7 @@ function timeOf({ scheme, toleranceSeconds }: Provider): string {
   return `${place}${unit}, at most ${toleranceSeconds.toLocaleString('en-US')} s in the past or the future`
 }
 
-function idOf({ idBasis, idIsSigned, contentIsSigned, hashWithoutId }: Provider): string {
+function idOf({ idBasis, idIsSigned, contentIsSigned, hashWithoutId, otherBodyIsFurtherEvent }: Provider): string {
   const made = {
     provider: 'the provider’s own',
     'message_id+type': 'made of `message_id` and the type',
@@ -160,6 +160,7 @@ function idOf({ idBasis, idIsSigned, contentIsSigned, hashWithoutId }: Provider)
   return [
     idBasis === 'delivery' ? made : `${made}, ${signed}`,
     ...(isHashedWithout ? ['without it the hash of the body'] : []),
+    ...(otherBodyIsFurtherEvent && idBasis !== 'delivery' ? ['another body under it is a further event'] : []),
   ].join('; ')
 }
 

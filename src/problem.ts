@@ -22,6 +22,7 @@ export type ProblemCode =
   | 'body_emptied'
   | 'rate_limited'
   | 'storage_unavailable'
+  | 'key_unavailable'
   | 'internal_error'
 
 /** Answers with problem details (RFC 9457). */
@@ -39,8 +40,8 @@ export function sendProblem(
     .send(JSON.stringify({ type: 'about:blank', title, status, code, ...(detail === undefined ? {} : { detail }), ...more }))
 }
 
-/** Storage is away: with jitter, so that all providers don't come back in the same second. */
-export function sendStorageProblem(res: Response, detail: string): void {
+/** Storage, or whatever else it takes, is away: with jitter, so that all providers don't come back in the same second. */
+export function sendStorageProblem(res: Response, detail: string, code: ProblemCode = 'storage_unavailable'): void {
   res.set('Retry-After', String(2 + Math.floor(Math.random() * 8)))
-  sendProblem(res, 503, 'storage_unavailable', detail)
+  sendProblem(res, 503, code, detail)
 }

@@ -79,7 +79,16 @@ test.each([
 
 test.each([
   ['https://api.paypal.com/v1/certs/A', 'api.paypal.com'],
-  ['https://API.PayPal.com:443/v1', 'api.paypal.com'],
+  ['https://API.PayPal.com/v1', undefined],
+  ['https://api.paypal.com:443/v1', undefined],
+  ['https://api.paypal.com', undefined],
+  ['https://api.paypal.com/v1?a', undefined],
+  ['https://api.paypal.com/v1?', undefined],
+  ['https://api.paypal.com/v1#a', undefined],
+  ['https://api.paypal.com/v1#', undefined],
+  ['https://api.paypal.com/v1/../v2', undefined],
+  ['https://api.paypal.com/v1/%2e%2e/v2', undefined],
+  ['https:/api.paypal.com/v1', undefined],
   ['http://api.paypal.com/', undefined],
   ['https://api.paypal.com:8443/', undefined],
   ['https://api.paypal.com@attacker.example/', undefined],

@@ -4,6 +4,7 @@ import { crc32 } from 'node:zlib'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { type Cause, EXPLANATIONS, type ExplainedSource, type Explanation, explainRefusal } from '../src/providers/explain.ts'
+import { bodyForms } from '../src/providers/explain-body.ts'
 import type { Provider } from '../src/providers/provider.ts'
 import { createProvider, providers } from '../src/providers/registry.ts'
 import { verify } from '../src/providers/signature.ts'
@@ -667,6 +668,33 @@ test('what it may cost is bounded, whatever comes', () => {
   expect(run(Buffer.from(`${' '.repeat(250_000)}x${'\n'.repeat(10)}`))).toBeLessThan(40)
   let asked = 0
   expect(run(json(4_000), { isOver: () => ++asked > 3 })).toBe(3)
+})
+
+test('I18 what is nested over twenty levels is not printed, so that no form has many times the size of the body', () => {
+  const nested = (levels: number, size: number) =>
+    Buffer.from(`${'['.repeat(levels)}${'0,'.repeat(size / 2 - levels)}0${']'.repeat(levels)}`)
+  const printed = (levels: number) => JSON.stringify(JSON.parse(nested(levels, 100).toString()), undefined, 4)
+  const longest = (body: Buffer) =>
+    Math.max(
+      ...Array.from(
+        bodyForms(body, () => false),
+        (form) => form.body.length,
+      ),
+    )
+
+  expect(explain(github(printed(20), nested(20, 100)))?.cause).toBe('body_reserialized')
+  expect(explain(github(printed(21), nested(21, 100)))?.cause).toBe('signature_mismatch')
+  expect(longest(nested(20, 32_768))).toBeLessThan(1_400_000)
+  expect(longest(nested(199, 32_768))).toBeLessThan(33_000)
+})
+
+test('I18 no form is made any more once the time is over', () => {
+  let isOver = false
+  const forms = bodyForms(Buffer.from('{"a":[1,2]}'), () => isOver)
+  forms.next()
+  isOver = true
+
+  expect(forms.next().done).toBe(true)
 })
 
 test('no request whatever makes it throw', () => {

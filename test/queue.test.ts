@@ -39,8 +39,42 @@ test('lone jobs are begun by their wake-up, also after the listening connection 
   await workers.stop(1_000)
 
   expect(done).toEqual(Array.from({ length: 20 }, (_, index) => String(index + 1)))
-  // The two workers of this queue look by themselves once a second, so that twenty in a row would take about ten seconds.
+  // The workers of this queue look by themselves once a second, so that twenty in a row would take about ten seconds.
   expect(took).toBeLessThan(5_000)
+})
+
+test('fifteen events whose rules hang hold up no other', async () => {
+  const hanging = Promise.withResolvers<void>()
+  const begun: string[] = []
+  const done: string[] = []
+  const workers = await startWorkers(
+    url,
+    {
+      processEvent: async (event) => {
+        begun.push(event)
+        if (event.startsWith('hanging')) await hanging.promise
+        done.push(event)
+      },
+      send: async () => undefined,
+    },
+    1_000,
+    log,
+  )
+  const numbered = (name: string, count: number) => Array.from({ length: count }, (_, index) => `${name}-${index}`)
+  await inTransaction(pool, (tx) => jobs.enqueueEvents(tx, numbered('hanging', 15)))
+  await until(() => begun.length === 15, 'all that hang have begun')
+  await inTransaction(pool, (tx) => jobs.enqueueEvents(tx, numbered('quick', 50)))
+  await until(() => done.length === 50, 'the others are done')
+  const doneThen = [...done]
+  hanging.resolve()
+  await workers.stop(10_000)
+
+  expect(doneThen.filter((event) => event.startsWith('hanging'))).toEqual([])
+  const { rows } = await pool.query(
+    `select state, count(*)::int from pgboss.job where data ->> 'event' ~ 'hanging|quick' group by state`,
+  )
+  expect(rows).toEqual([{ state: 'completed', count: 65 }])
+  await pool.query('delete from pgboss.job')
 })
 
 test('only what waits without an unfinished job is found by the sweeps', async () => {

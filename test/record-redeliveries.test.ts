@@ -93,6 +93,20 @@ describe('C-35 the same ID with another body', () => {
     expect(await conflicts()).toEqual([{ event_id: 'evt_1', body: other, sha256: sha256Hex(other), times: 2 }])
   })
 
+  test('is kept ten times at most; those beyond are redeliveries only, and what is kept counts on', async () => {
+    const other = (amount: number) => `{"id":"evt_1","type":"invoice.paid","amount":${amount}}`
+    await postGeneric(first)
+
+    for (let amount = 1; amount <= 15; amount += 1) await postGeneric(other(amount))
+    await postGeneric(other(3))
+    await postGeneric(other(10))
+
+    expect((await conflicts()).map(({ body, times }) => [body, times])).toEqual(
+      Array.from({ length: 10 }, (_, index) => [other(index + 1), index === 2 || index === 9 ? 2 : 1]),
+    )
+    expect((await storedEvents(database)).map((event) => event.redeliveries)).toEqual([17])
+  })
+
   test('is a benign variant when only its key order, white space or escapes differ', async () => {
     await postGeneric(first)
     await postGeneric('{ "type": "invoice.paid",\n "amount": 10.00, "id": "evt_1" }')
@@ -222,4 +236,19 @@ describe("another report under Inboxili's derived ID", () => {
     expect(events.map((event) => event.body?.toString()).sort()).toEqual([...bodies].sort())
     expect(events.map((event) => event.redeliveries)).toEqual([9, 9, 9, 9])
   })
+})
+
+test('I3 one ID and body under another type, which nobody signs, is a duplicate and kept as a conflict', async () => {
+  const body = '{"action":"opened"}'
+
+  const answers = [
+    await postGithub(body, 'd1', 'made_up'),
+    await postGithub(body, 'd1', 'issues'),
+    await postGithub(body, 'd1', 'issues'),
+    await postGithub(body, 'd1', 'made_up'),
+  ]
+
+  expect(answers.map((answer) => answer.json.status)).toEqual(['accepted', 'duplicate', 'duplicate', 'duplicate'])
+  expect((await storedEvents(database)).map((event) => [event.type, event.redeliveries])).toEqual([['made_up.opened', 3]])
+  expect(await conflicts()).toEqual([{ event_id: 'd1', body, sha256: sha256Hex(body), times: 2 }])
 })

@@ -184,23 +184,67 @@ test('a clock that is set back holds nothing up', async () => {
   expect(calls).toHaveLength(2)
 })
 
-test('four fetches run at once, and more wait for the next delivery', async () => {
+test('three fetches of new names run at once, and more wait for the next delivery; a fourth is left for a key that was known', async () => {
   const gate = Promise.withResolvers<void>()
-  const { calls, find } = fetching(async () => {
-    await gate.promise
-    return unknown()
+  let isHeld = false
+  const { calls, find } = fetching(async ({ body }) => {
+    if (isHeld) await gate.promise
+    return body.includes('"key-1"') ? answer() : unknown()
   })
-  const first = ['a', 'b', 'c', 'd'].map((name) => find(name))
+  await find('key-1')
+  clock.seconds = NOW + 86_401
+  isHeld = true
+  const first = ['a', 'b', 'c'].map((name) => find(name))
 
-  expect(await find('e')).toBeUndefined()
+  expect(await find('d')).toBeUndefined()
+  const again = find('key-1')
+  expect(calls).toHaveLength(5)
   gate.resolve()
 
-  expect(await Promise.all(first)).toEqual(['unknown', 'unknown', 'unknown', 'unknown'])
-  expect(calls).toHaveLength(4)
-  expect(await find('e')).toBe('unknown')
+  expect(await Promise.all(first)).toEqual(['unknown', 'unknown', 'unknown'])
+  expect(await again).toBeTypeOf('object')
+  expect(await find('d')).toBe('unknown')
 })
 
-test('a source that is configured anew starts without keys', async () => {
+test('a name that was known causes thirty fetches a minute while its key can not be had', async () => {
+  let isAway = false
+  const { calls, find } = fetching(() => (isAway ? answer({}, 500) : answer()))
+  await find('key-1')
+  clock.seconds = NOW + 86_401
+  isAway = true
+
+  for (let time = 0; time < 100; time++) await find('key-1')
+
+  expect(calls).toHaveLength(31)
+})
+
+test('a good key outlives a reload that leaves its source as it was, with the time that it has left', async () => {
+  const { calls, find, store } = fetching(({ body }) => (body.includes('"key-1"') ? answer() : unknown()))
+  await find('key-1')
+  await find('made-up')
+  const rotated = sourceOf({ secrets: ['client:rotated', 'client:s3cret'] })
+
+  expect(store.ring(rotated)('key-1', NOW + 86_400)).toBeTypeOf('object')
+  expect(store.ring(rotated)('key-1', NOW + 86_401)).toBeUndefined()
+  // What was not found may be found with the new secret.
+  expect(store.ring(rotated)('made-up', NOW)).toBeUndefined()
+  expect(calls).toHaveLength(2)
+})
+
+test('a good key is known to no source of another name or provider', async () => {
+  const { find, store } = fetching(() => answer())
+  await find('key-1')
+  const others = readConfig({
+    sources: {
+      bank2: { provider: 'plaid', secrets: ['client:s3cret'] },
+      bank: { provider: 'aws-sns', topicArns: ['arn:aws:sns:eu-west-1:123456789012:events'] },
+    },
+  }).sources
+
+  for (const other of others.values()) expect(store.ring(other)('key-1', NOW)).toBeUndefined()
+})
+
+test('a source with other options starts without keys', async () => {
   const { calls, find } = fetching(() => answer())
   await find('key-1')
 

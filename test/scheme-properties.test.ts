@@ -72,6 +72,22 @@ test('every provider but an unsigned one is among them', () => {
   expect(setups.filter((setup) => !signing.includes(setup)).every(({ provider }) => provider.requiresConfirm)).toBe(true)
 })
 
+test('where nothing of an event is signed, one that is made up never stands in for the real one', () => {
+  const unsigned = setups.filter(({ provider }) => !provider.contentIsSigned)
+
+  expect(unsigned.map(({ title }) => title)).toEqual([
+    'chargebee',
+    'flutterwave, v3',
+    'mailgun',
+    'mercadopago',
+    'mollie, classic',
+    'postmark',
+    'postmark, a custom header',
+    'xendit',
+  ])
+  expect(unsigned.every(({ provider }) => provider.otherBodyIsFurtherEvent)).toBe(true)
+})
+
 describe.each(signing)('$title', (setup) => {
   const { provider, kinds, secret, neighbour } = setup
   const { scheme } = provider

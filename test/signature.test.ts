@@ -277,6 +277,70 @@ test('a Standard Webhooks ID has no dot, space or letter beyond ASCII, even a si
   expect(['msg.1', 'msg 1', 'msg_é', ''].map(signed)).toEqual(Array(4).fill({ ok: false, reason: 'malformed_signature' }))
 })
 
+test.each([
+  ['nothing', ''],
+  ['a blank', ' \n'],
+  ['characters that nobody sees', '\u200b\u200d\ufeff'],
+  ['one of them', 'secret\u200b_test'],
+  ['a mark of direction', '\u202esecret_test'],
+  ['a variable that isn’t set', 'undefined'],
+  ['a null', ' null '],
+  ['a public key', '-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----'],
+  ['a key behind a line break', '\n-----BEGIN RSA PUBLIC KEY-----\nAAAA'],
+])('%s is no secret: nothing signed with it is taken', (_name, secret) => {
+  const { scheme } = createProvider('generic', GENERIC_OPTIONS)
+
+  expect(isUsableSecret(scheme, secret)).toBe(false)
+  if (secret !== '') {
+    const digest = createHmac('sha256', secret).update(BODY_H).digest('hex')
+    expect(generic(digest, { secrets: [secret] })).toEqual({ ok: false, reason: 'no_matching_key' })
+  }
+})
+
+test.each(['secret_test', 'undefined-1', 'nullify', 'pass wörd', '🔑', 'a\nb', 'BEGIN'])('%j is a secret', (secret) => {
+  expect(isUsableSecret(createProvider('generic', GENERIC_OPTIONS).scheme, secret)).toBe(true)
+})
+
+test.each([
+  ['user:password', true],
+  ['user:pass:word', true],
+  ['user: pass', true],
+  ['user:', false],
+  ['user: ', false],
+  [':password', false],
+  [' :password', false],
+  ['user', false],
+  ['undefined:undefined', false],
+  ['user:undefined', false],
+  ['null:password', false],
+  ['user:\u200b', false],
+])('of HTTP Basic %j is a user and a password: %s', (secret, isUsable) => {
+  expect(isUsableSecret(createProvider('chargebee').scheme, secret)).toBe(isUsable)
+})
+
+test.each([
+  ['klarna', 'kid:key', true],
+  ['klarna', 'kid:', false],
+  ['klarna', 'kid: ', false],
+  ['klarna', 'kid:undefined', false],
+  ['klarna', 'undefined', false],
+  ['braintree', 'public: ', false],
+  ['paypal', '9XL90610J3647323C', true],
+  ['paypal', 'undefined', false],
+  ['paypal', ' ', false],
+])('of %s %j is a key: %s', (provider, secret, isUsable) => {
+  expect(isUsableSecret(createProvider(provider).scheme, secret)).toBe(isUsable)
+})
+
+test.each(['authorization', 'Cookie', 'Proxy-Authorization', 'x-signature', 'X-SIGNATURE'])(
+  'a generic source stores no credential: neither ID nor type stand in %s',
+  (header) => {
+    for (const part of ['id', 'type'])
+      expect(() => createProvider('generic', { ...GENERIC_OPTIONS, [part]: { header } })).toThrow(/must not be a header/)
+    expect(createProvider('generic', { ...GENERIC_OPTIONS, id: { header: 'X-Event-Id' } }).factHeaders).toEqual(['x-event-id'])
+  },
+)
+
 test('a generic source signs its time when it has one, and its options are checked', () => {
   const options = { ...GENERIC_OPTIONS, prefix: 'v0=', timestampHeader: 'X-Time', signed: 'v0:{timestamp}:{body}' }
   const digest = createHmac('sha256', 'secret_test').update('v0:1700000000:').update(BODY_H).digest('hex')

@@ -75,7 +75,7 @@ export function readNewEvents(
   sha256: Buffer,
   delivery?: string,
 ): NewEvent[] {
-  const { events, unusable } = readEvents(source.provider, request, delivery)
+  const { events, unusable, replayKey = null } = readEvents(source.provider, request, delivery)
   const read = events.map((event): NewEvent => {
     if (event.needsPerson !== undefined) return { ...event, status: 'quarantined', error: event.needsPerson }
     const isOtherMode = event.livemode !== null && event.livemode !== (source.mode === 'live')
@@ -98,7 +98,7 @@ export function readNewEvents(
       livemode: null,
       occurredAt: null,
       objectRef: null,
-      replayKey: null,
+      replayKey,
       needsPerson: undefined,
       status: 'quarantined',
       error: unusable,

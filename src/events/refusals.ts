@@ -16,28 +16,35 @@ export interface Refusals {
   refused(source: Source, request: WebhookRequest, reason: Reason): void
 }
 
-/** Anybody can have requests refused, so that what looking closer may cost is bounded. */
-const MOST_A_SECOND_FOR_ONE = 5
-const MOST_A_SECOND = 20
-const MOST_BYTES = 256 * 1024
+/** Anybody can have requests refused, so that what looking closer may cost is bounded: milliseconds of each second. */
+const MOST_MS_A_SECOND = 100
+const MOST_MS_A_SECOND_FOR_ONE = 50
+const MOST_BYTES = 32 * 1024
+/** They keep their bodies, and what waits longer says less of now. */
+const MOST_WAITING = 8
 
-/** Finds out why requests are refused, after their answer and for a few a second only; the others count all the same. */
+/** Finds out why requests are refused, after their answer and for a tenth of the time only; the others count all the same. */
 export function createRefusals({ explain, count, now = () => performance.now() }: RefusalsDeps): Refusals {
-  const all = createBucket(MOST_A_SECOND, now)
+  const all = createBucket(MOST_MS_A_SECOND, now)
   const ofSource = new Map<string, ReturnType<typeof createBucket>>()
-  const mayExplain = ({ name }: Source, { body }: WebhookRequest) => {
-    if (body.length > MOST_BYTES) return false
-    const own = ofSource.get(name) ?? createBucket(MOST_A_SECOND_FOR_ONE, now)
+  const bucketsOf = ({ name }: Source) => {
+    const own = ofSource.get(name) ?? createBucket(MOST_MS_A_SECOND_FOR_ONE, now)
     ofSource.set(name, own)
-    // The source's own first: what one source has too much of must take nothing from the others.
-    return own.take() && all.take()
+    return [own, all]
   }
+  const mayExplain = (source: Source) => bucketsOf(source).every((bucket) => !bucket.isEmpty())
 
   const causeOf: RefusalsDeps['explain'] = (source, request, reason) => {
+    // Those that waited before it may have used up what there was.
+    if (!mayExplain(source)) return reason
+    const started = now()
     try {
       return explain(source, request, reason)
     } catch {
       return reason
+    } finally {
+      const took = now() - started
+      for (const bucket of bucketsOf(source)) bucket.take(took)
     }
   }
   const waiting: (() => void)[] = []
@@ -48,25 +55,27 @@ export function createRefusals({ explain, count, now = () => performance.now() }
   }
   return {
     refused(source, request, reason) {
-      if (!mayExplain(source, request)) return count(source.name, reason)
+      const isTooMuch = request.body.length > MOST_BYTES || waiting.length >= MOST_WAITING
+      if (isTooMuch || !mayExplain(source)) return count(source.name, reason)
       const isFirst = waiting.push(() => count(source.name, causeOf(source, request, reason))) === 1
       if (isFirst) setImmediate(explainNext)
     },
   }
 }
 
-/** A token bucket: holds one second's worth, and fills as the time goes by. */
+/** A bucket of milliseconds: holds one second's worth, and fills as the time goes by. What was taken too much is paid back first. */
 function createBucket(perSecond: number, now: () => number) {
-  let tokens = perSecond
+  let left = perSecond
   let filledAt = now()
   return {
-    take(): boolean {
+    isEmpty(): boolean {
       const at = now()
-      tokens = Math.min(perSecond, tokens + ((at - filledAt) / 1_000) * perSecond)
+      left = Math.min(perSecond, left + ((at - filledAt) / 1_000) * perSecond)
       filledAt = at
-      if (tokens < 1) return false
-      tokens -= 1
-      return true
+      return left <= 0
+    },
+    take(ms: number): void {
+      left -= ms
     },
   }
 }

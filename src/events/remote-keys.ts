@@ -23,15 +23,17 @@ const UNKNOWN_SECONDS = 60
 /** Names are made up by whoever posts: what is kept of them is bounded, and so is what is asked because of them. */
 const MOST_NAMES = 1_000
 const MOST_FETCHES_AT_ONCE = 4
-const NEW_NAMES_A_MINUTE = 30
+const FETCHES_A_MINUTE = 30
 
-/** What is known of the keys of one source. A source that is configured anew starts with nothing. */
+/** What is known of the keys of one source. */
 interface SourceKeys {
+  /** Good ones, those whose time is over among them. */
   keys: Map<string, KnownKey>
   unknownUntil: Map<string, number>
   untrustedUntil: Map<string, number>
   fetching: Map<string, Promise<void>>
-  mayFetch(nowSeconds: number): boolean
+  /** Of names that once had a good key, and of all others: those can be made up, and must leave something. */
+  mayFetch: Record<'known' | 'new', (nowSeconds: number) => boolean>
 }
 
 /**
@@ -40,19 +42,27 @@ interface SourceKeys {
  */
 export function createRemoteKeys({ log, fetch = globalThis.fetch, now = Date.now, testKeys }: RemoteKeysDeps): RemoteKeyStore {
   const known = new WeakMap<Source, SourceKeys>()
+  // Good keys outlive a reload: what was fetched in quieter times may not be had again under a flood. Anything else may have been
+  // the fault of what was configured then.
+  const goodKeys = new Map<string, SourceKeys['keys']>()
   const ask = createAsker({ log, fetch, now })
   let fetches = 0
 
   function keysOf(source: Source): SourceKeys {
-    const found = known.get(source) ?? {
-      keys: new Map(),
+    const found = known.get(source)
+    if (found) return found
+    // The same place that keys come from.
+    const place = JSON.stringify([source.name, source.provider.name, source.options])
+    const made = {
+      keys: goodKeys.get(place) ?? new Map<string, KnownKey>(),
       unknownUntil: new Map(),
       untrustedUntil: new Map(),
       fetching: new Map(),
-      mayFetch: bucket(NEW_NAMES_A_MINUTE),
+      mayFetch: { known: bucket(FETCHES_A_MINUTE), new: bucket(FETCHES_A_MINUTE) },
     }
-    known.set(source, found)
-    return found
+    goodKeys.set(place, made.keys)
+    known.set(source, made)
+    return made
   }
 
   function ring(source: Source): Keyring {
@@ -103,10 +113,11 @@ export function createRemoteKeys({ log, fetch = globalThis.fetch, now = Date.now
       }
       const { keys, untrustedUntil, fetching, mayFetch } = keysOf(source)
       let running = fetching.get(name)
+      const isKnown = keys.has(name)
       const mayStart = () =>
         now() / 1000 >= (untrustedUntil.get(name) ?? 0) &&
-        fetches < MOST_FETCHES_AT_ONCE &&
-        (keys.has(name) || mayFetch(now() / 1000))
+        fetches < (isKnown ? MOST_FETCHES_AT_ONCE : MOST_FETCHES_AT_ONCE - 1) &&
+        mayFetch[isKnown ? 'known' : 'new'](now() / 1000)
       if (!running && provider.remoteKeys && mayStart()) {
         running = fetchKey(source, provider.remoteKeys, name).finally(() => fetching.delete(name))
         fetching.set(name, running)

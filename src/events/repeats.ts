@@ -40,15 +40,15 @@ export async function recordRepeats(pool: pg.Pool, statement: string, repeats: r
   }
   const findFirst = firstFinder(pool)
   for (const [index, item] of repeats.entries()) {
-    const { delivery, event, provider } = item
+    const { delivery, event } = item
     const stored = held[index]
     if (failed.has(delivery)) continue
     try {
       if (!stored) throw new Error('an event was neither inserted nor found')
-      const isSame = stored.body_sha256.equals(delivery.sha256) || isSameContent(item, await findFirst(item, stored))
-      if (isSame || !provider.otherBodyIsFurtherEvent) {
+      const isSame = stored.body_sha256.equals(delivery.sha256) || isSameContent(item, stored, await findFirst(item, stored))
+      if (isSame || stored.is_again) {
         found.set(event, recorded(event, 'duplicate'))
-        await noteOtherBody(pool, item, stored, isSame)
+        await noteDifference(pool, item, stored, isSame)
       } else found.set(event, await recordFurther(pool, statement, item))
     } catch (error) {
       failed.set(delivery, error)
@@ -57,20 +57,26 @@ export async function recordRepeats(pool: pg.Pool, statement: string, repeats: r
   return { found, failed }
 }
 
-async function noteOtherBody(pool: pg.Pool, { delivery, provider }: Repeat, stored: Held, isSame: boolean): Promise<void> {
-  if (stored.body_sha256.equals(delivery.sha256)) return
-  if (!isSame) await keepConflict(pool, stored.id, delivery)
+async function noteDifference(pool: pg.Pool, { delivery, event }: Repeat, stored: Held, isSame: boolean): Promise<void> {
+  if (stored.body_sha256.equals(delivery.sha256)) {
+    // A type that isn't signed: whoever got in first may have made it up, and must not silence the real one unseen.
+    if (stored.type !== event.type) await keepConflict(pool, stored.id, delivery)
+  } else if (!isSame) await keepConflict(pool, stored.id, delivery)
   // Several events that are grouped anew are no variant of any of them.
-  else if (delivery.events.length === 1) await countBenignVariant(pool, stored.id, provider.otherBodyIsFurtherEvent === true)
+  else if (delivery.events.length === 1) await countBenignVariant(pool, stored.id, !stored.is_again)
 }
 
-/** An event of its own, under the derived ID and its body's hash: the facts of one email that has several such events add up. */
+/**
+ * An event of its own, under the held ID and its body's hash: the facts of one email that has several such events add up, and what
+ * was made up doesn't hold back what is real. What was signed once only is none, and kept as a conflict.
+ */
 async function recordFurther(pool: pg.Pool, statement: string, { delivery, event, provider }: Repeat): Promise<RecordedEvent> {
   const further = { ...event, id: `${event.id}:${delivery.sha256.toString('hex')}` }
   const item = { delivery: { ...delivery, events: [further] }, event: further, provider }
   const inserted = await insertEvents(pool, statement, [item])
   if (inserted.size > 0) return recorded(further, 'accepted')
-  await countRedeliveries(pool, [item])
+  const [held] = await countRedeliveries(pool, [item])
+  if (held) await noteDifference(pool, item, held, false)
   return recorded(further, 'duplicate')
 }
 
@@ -87,8 +93,8 @@ function firstFinder(pool: pg.Pool): (item: Item, held: Held) => Promise<Webhook
   }
 }
 
-function isSameContent({ delivery, event, provider }: Repeat, first: WebhookRequest | undefined): boolean {
+function isSameContent({ delivery, event, provider }: Repeat, { is_again }: Held, first: WebhookRequest | undefined): boolean {
   // Emptied by retention, nothing is left to compare with. A redelivery after so long is no news, but a further event is.
-  if (!first) return !provider.otherBodyIsFurtherEvent
+  if (!first) return is_again
   return isSameEvent(provider, first, requestOf(delivery.headers, delivery.body), event.id)
 }

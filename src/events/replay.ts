@@ -80,7 +80,10 @@ async function readAnew(deps: ReplayDeps, id: string, before: string, actor: str
   const sha256 = createHash('sha256').update(stored.body).digest()
   // Where each delivery is an event of its own, this one is the same each time that it is read.
   const read = readNewEvents(deps, source, requestOf(stored.headers, stored.body), sha256, `event-${id}`)
-  const events = read.filter(({ idBasis, type }) => idBasis !== 'body_hash' || type !== null)
+  const events = read
+    .filter(({ idBasis, type }) => idBasis !== 'body_hash' || type !== null)
+    // The row that was quarantined under it goes on holding it.
+    .map((event) => (event.replayKey === stored.replay_key ? { ...event, replayKey: null } : event))
   if (events.length === 0) return { outcome: 'still_unusable' }
 
   const recorded = await deps.recorder.record(

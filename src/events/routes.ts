@@ -19,7 +19,7 @@ export interface EventRoutesDeps extends ReceiveDeps {
   mostBytesUnderWay?: number
 }
 
-const MOST_BYTES_UNDER_WAY = 256 * 1024 * 1024
+const MOST_BYTES_UNDER_WAY = 64 * 1024 * 1024
 
 /**
  * `POST /webhooks/:source`: 2xx means committed, 401 never says why, and nothing is kept of what isn't verified. `GET` answers
@@ -70,7 +70,11 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
       }
       if (!received.ok && received.reason === 'key_unavailable') {
         report('key_unavailable', {}, 'warn')
-        return void sendStorageProblem(res, 'the key of this signature could not be fetched; deliver again later')
+        return void sendStorageProblem(
+          res,
+          'the key of this signature could not be fetched; deliver again later',
+          'key_unavailable',
+        )
       }
       if (!received.ok) {
         report('refused', { reason: received.reason, bytes: body.length })

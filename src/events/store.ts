@@ -44,7 +44,10 @@ export interface Item {
 export interface Held {
   /** Row of webhook_events. */
   id: string
+  type: string | null
   body_sha256: Buffer
+  /** It was counted as a redelivery; not, where it has the same ID only and another body may be a further event. */
+  is_again: boolean
 }
 
 const column = <Value>(items: readonly Item[], value: (item: Item) => Value): Value[] => items.map(value)
@@ -148,17 +151,17 @@ export async function countRedeliveries(
         select * from unnest($1::text[], $2::text[], $3::text[], $4::bool[], $5::text[], $6::bool[], $7::text[]) with ordinality
           as given (source, event_id, type, id_signed, sha256, other_is_further, replay_key, number)
       ), found as materialized (
-        select distinct on (number) number, id, body_sha256, is_again from (
-          select number, events.id, events.body_sha256, 1 as preference,
+        select distinct on (number) number, id, type, body_sha256, is_again from (
+          select number, events.id, events.type, events.body_sha256, 1 as preference,
             not other_is_further or events.body_sha256 = decode(sha256, 'hex') as is_again
           from given join webhook_events events using (source, event_id)
           union all
-          select number, events.id, events.body_sha256, 2, true from given join webhook_events events
+          select number, events.id, events.type, events.body_sha256, 2, true from given join webhook_events events
             on events.source = given.source and events.type is not distinct from given.type
               and events.body_sha256 = decode(given.sha256, 'hex') and not events.id_signed
           where not given.id_signed
           union all
-          select number, events.id, events.body_sha256, 3, true from given join webhook_events events using (source, replay_key)
+          select number, events.id, events.type, events.body_sha256, 3, true from given join webhook_events events using (source, replay_key)
         ) matches order by number, preference
       ), locked as materialized (
         select id from webhook_events where id in (select id from found where is_again) order by id for no key update
@@ -167,14 +170,14 @@ export async function countRedeliveries(
         from (select id, count(*)::int as times from found join locked using (id) where is_again group by id) again
         where events.id = again.id
       )
-      select number, id, body_sha256 from found`,
+      select number, id, type, body_sha256, is_again from found`,
     values: [
       column(items, ({ delivery }) => delivery.source),
       column(items, ({ event }) => event.id),
       column(items, ({ event }) => event.type),
       column(items, ({ event }) => event.idIsSigned),
       column(items, ({ delivery }) => delivery.sha256.toString('hex')),
-      items.map(({ provider }) => provider.otherBodyIsFurtherEvent === true),
+      items.map(({ provider }) => provider.otherBodyIsFurtherEvent),
       column(items, ({ event }) => event.replayKey),
     ],
   })
@@ -182,26 +185,38 @@ export async function countRedeliveries(
   return items.map((_, index) => byNumber.get(index + 1))
 }
 
-/** The stored bytes and headers of an event, wherever they lie; body null once retention has emptied them. */
-export async function findStoredRequest(
-  db: Db,
-  id: string,
-): Promise<{ source: string; body: Buffer | null; headers: Record<string, string> } | undefined> {
-  const { rows } = await db.query<{ source: string; body: Buffer | null; headers: Record<string, string> }>({
+interface StoredRequest {
+  source: string
+  /** Null once retention has emptied it. */
+  body: Buffer | null
+  headers: Record<string, string>
+  replay_key: string | null
+}
+
+/** The stored bytes and headers of an event, wherever they lie. */
+export async function findStoredRequest(db: Db, id: string): Promise<StoredRequest | undefined> {
+  const { rows } = await db.query<StoredRequest>({
     name: 'find-stored-request',
-    text: `select source, headers, coalesce(events.body, bodies.body) as body
+    text: `select source, headers, replay_key, coalesce(events.body, bodies.body) as body
       from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256 where events.id = $1`,
     values: [id],
   })
   return rows[0]
 }
 
-/** Keeps a body that came under a held ID with other content, once per content. */
+/** As many as people would look at: whoever holds one signed request may post any number. */
+const MOST_CONFLICTS = 10
+
+/**
+ * Keeps a body that came under a held ID with other content, once per content. Beyond the tenth of an event (some more where they come
+ * at once) only its redeliveries count them.
+ */
 export async function keepConflict(db: Db, id: string, { body, sha256 }: Delivery): Promise<void> {
   await db.query(
-    `insert into webhook_conflicts (event, body, body_sha256) values ($1, $2, $3)
+    `insert into webhook_conflicts (event, body, body_sha256) select $1::bigint, $2::bytea, $3::bytea
+     where (select count(*) filter (where body_sha256 <> $3) from webhook_conflicts where event = $1) < $4
      on conflict on constraint webhook_conflicts_once do update set times = webhook_conflicts.times + 1`,
-    [id, body, sha256],
+    [id, body, sha256, MOST_CONFLICTS],
   )
 }
 

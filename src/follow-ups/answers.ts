@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { type EventMeta, type FollowUpEmail, type FollowUpRule, KeyError, type Source } from '../config.ts'
+import { maskAddresses } from '../log.ts'
 import { dedupeKeySchema } from '../sends/key.ts'
 import { messageSchema } from '../sends/message.ts'
 import { isPerPeriod } from '../sends/policies.ts'
@@ -12,8 +13,8 @@ export type Wanted =
   | { rule: string; send: Omit<SendRequest, 'sourceEvent' | 'requestedBy'> }
   | { rule: string; error: string; isFinal: boolean }
 
-/** How long such a function may wait for what it asks; one that hangs would take its worker along. */
-const ANSWER_TIMEOUT_MS = 60_000
+/** How long such a function may wait for what it asks: one that hangs holds its worker as long. */
+const ANSWER_TIMEOUT_MS = 10_000
 
 /** The payload that the rules are to act on, undefined where the provider doesn't confirm it, or why that can't be told. */
 export async function askConfirm(
@@ -86,4 +87,5 @@ const withoutUndefined = (fields: object) =>
 
 /** An error as it is shown with its event. */
 export const textOf = (error: unknown) => cleanText(error instanceof Error ? `${error.name}: ${error.message}` : String(error))
-const cleanText = (text: string) => text.replaceAll('\0', '').slice(0, 500)
+// What the user's code throws may name whom it was about, as the email API's refusals do.
+const cleanText = (text: string) => maskAddresses(text.replaceAll('\0', '')).slice(0, 500)

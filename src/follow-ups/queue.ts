@@ -175,13 +175,13 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
   const work = async (
     queue: string,
     workers: number,
-    batchSize: number,
     handle: (job: JobWithMetadata<Record<string, string>>) => Promise<void>,
   ) => {
     for (let index = 0; index < workers; index += 1) {
       const id = await boss.work(
         queue,
-        { batchSize, includeMetadata: true, perJobResults: true, pollingIntervalSeconds: 1, burstWhenBatchFull: true },
+        // The job of a rule that hangs would hold up the others of its batch.
+        { batchSize: 1, includeMetadata: true, perJobResults: true, pollingIntervalSeconds: 1, burstWhenBatchFull: true },
         async (jobs: JobWithMetadata<Record<string, string>>[]): Promise<JobResult[]> => {
           const results = await Promise.all(
             jobs.map(async (job): Promise<JobResult> => {
@@ -202,14 +202,14 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
       wake.get(queue)?.push(id)
     }
   }
-  await work(PROCESS_EVENT, 2, 10, (job) =>
+  await work(PROCESS_EVENT, 16, (job) =>
     handlers.processEvent(
       job.data.event ?? '',
       job.retryCount >= job.retryLimit,
       job.priority === BACKLOG_PRIORITY ? 'backlog' : 'fresh',
     ),
   )
-  await work(SEND, 8, 1, (job) => handlers.send(job.data.key ?? ''))
+  await work(SEND, 8, (job) => handlers.send(job.data.key ?? ''))
 
   const listener = listen(databaseUrl, (queue) => {
     for (const id of wake.get(queue) ?? []) boss.notifyWorker(id)

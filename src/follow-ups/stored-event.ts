@@ -15,7 +15,10 @@ export interface StoredEvent {
   body: Buffer | null
 }
 
-const EVENT = `id, source, event_id, type, livemode, occurred_at, events.received_at, object_ref, headers,
+// A further event under an ID of the provider's own goes by that ID still, so that a key made of it is the same for both.
+const EVENT = `id, source, type, livemode, occurred_at, events.received_at, object_ref, headers,
+  case when id_basis = 'provider' and right(event_id, 65) = ':' || encode(body_sha256, 'hex') then left(event_id, -65)
+    else event_id end as event_id,
   coalesce(events.body, bodies.body) as body`
 const FROM = 'webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256'
 

@@ -49,12 +49,12 @@ export function isCertificate(pem: string): boolean {
   return certificatesOf(pem).length > 0
 }
 
-/** The parts of an https URL on the standard port and without user information; undefined when it is anything else. */
+/** The parts of an https URL that names a host and a path and nothing else, in its one spelling; undefined when it is anything else. */
 export function plainHttpsUrl(text: string): URL | undefined {
-  // A back slash or a blank is read in more than one way.
-  if (text.length > LONGEST_URL || !/^[!-[\]-~]+$/.test(text)) return undefined
+  if (text.length > LONGEST_URL) return undefined
   const url = URL.parse(text)
-  return url?.protocol === 'https:' && url.username === '' && url.password === '' && url.port === '' ? url : undefined
+  // Written otherwise, one key would have many names, and who else reads the URL could read it in another way.
+  return url && text === `https://${url.hostname}${url.pathname}` ? url : undefined
 }
 
 function certificatesOf(pem: string): X509Certificate[] {

@@ -2,18 +2,26 @@ import { parseExactly } from './json.ts'
 
 type BodyCause = 'body_newline' | 'body_charset' | 'body_reserialized'
 
-/** What the body may have been before something on the way changed it, the likely forms first; `words` says how it differs. */
-export function* bodyForms(body: Buffer): Generator<{ cause: BodyCause; body: Buffer; words: string }> {
+/** With an indent each value takes its level again: what is nested deeper is not printed, as it could come to a hundred times its size. */
+const MOST_LEVELS = 20
+
+/**
+ * What the body may have been before something on the way changed it, the likely forms first; `words` says how it differs. `isOver`
+ * is asked before each form is made, as that may cost more than trying it.
+ */
+export function* bodyForms(body: Buffer, isOver: () => boolean): Generator<{ cause: BodyCause; body: Buffer; words: string }> {
   const seen = new Set([body.toString('latin1')])
-  for (const [cause, words, bytes] of changedBodies(body)) {
+  for (const [cause, words, bytes] of changedBodies(body, isOver)) {
     const key = bytes.toString('latin1')
-    if (seen.has(key)) continue
-    seen.add(key)
-    yield { cause, body: bytes, words }
+    if (!seen.has(key)) {
+      seen.add(key)
+      yield { cause, body: bytes, words }
+    }
+    if (isOver()) return
   }
 }
 
-function* changedBodies(body: Buffer): Generator<[BodyCause, string, Buffer]> {
+function* changedBodies(body: Buffer, isOver: () => boolean): Generator<[BodyCause, string, Buffer]> {
   // As Latin-1 each character is one byte, whatever the bytes are.
   const text = body.toString('latin1')
   const bytes = (changed: string) => Buffer.from(changed, 'latin1')
@@ -33,7 +41,7 @@ function* changedBodies(body: Buffer): Generator<[BodyCause, string, Buffer]> {
     if (narrow[index]) yield ['body_charset', `in ${label} instead of UTF-8`, narrow[index]]
     yield ['body_charset', `read as ${label} and written as UTF-8`, Buffer.from(read)]
   }
-  for (const [words, printed] of printedBodies(body)) yield ['body_reserialized', words, Buffer.from(printed)]
+  for (const [words, printed] of printedBodies(body, isOver)) yield ['body_reserialized', words, Buffer.from(printed)]
 }
 
 const windows1252 = new TextDecoder('windows-1252')
@@ -69,7 +77,7 @@ const ESCAPES: readonly [string, (text: string) => string][] = [
   [' and <, > and & as escapes', (text) => text.replace(/[<>&\u2028\u2029]/g, unicodeEscape)],
 ]
 
-function* printedBodies(body: Buffer): Generator<[string, string]> {
+function* printedBodies(body: Buffer, isOver: () => boolean): Generator<[string, string]> {
   const exact = parseExactly(body)
   if (exact === undefined) {
     const text = body.toString()
@@ -79,15 +87,23 @@ function* printedBodies(body: Buffer): Generator<[string, string]> {
     yield ['encoded anew as a form, with %20 for blanks', form.replaceAll('+', '%20')]
     return
   }
+  if (isOver()) return
   const compact = JSON.stringify(exact)
   const asDoubles: unknown = JSON.parse(compact)
+  if (!isWithin(asDoubles, MOST_LEVELS)) return
   const values: [string, unknown][] = [['', exact]]
   if (JSON.stringify(asDoubles) !== compact) values.push([', its numbers as JavaScript writes them', asDoubles])
   for (const [escapes, rewrite] of ESCAPES) {
+    if (isOver()) return
     // Nothing to escape: the forms would be those before.
     if (escapes !== '' && rewrite(compact) === compact) continue
     for (const [numbers, value] of values) {
       for (const [spacing, print] of SPACINGS) yield [`${spacing}${escapes}${numbers}`, rewrite(print(value))]
     }
   }
+}
+
+function isWithin(value: unknown, levels: number): boolean {
+  if (typeof value !== 'object' || value === null) return true
+  return levels > 0 && Object.values(value).every((item) => isWithin(item, levels - 1))
 }

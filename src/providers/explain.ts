@@ -77,7 +77,7 @@ export interface Refused<Source extends ExplainedSource = ExplainedSource> {
   sources?: readonly Source[]
   /** The keys that are known; none is fetched. */
   ring?(source: Source): Keyring
-  /** Asked before each try, so that whoever cannot wait ends them; the verifier's own reason is the cause then. */
+  /** Asked before each try and each form that is made for one, so that whoever cannot wait ends them; the verifier's own reason is the cause then. */
   isOver?(): boolean
 }
 
@@ -147,13 +147,13 @@ function otherSecret({ source }: Refused, tries: Tries): Finding | undefined {
   if ('isUnsigned' in scheme) return undefined
   for (const { words, ...change } of secretForms(scheme, source.secrets)) {
     const verdict = tries(source, change)
-    if (!verdict?.ok) continue
-    return { cause: 'secret_encoding', detail: `It fits secret ${(verdict.secretIndex ?? 0) + 1} ${words}.` }
+    if (!verdict) break
+    if (verdict.ok) return { cause: 'secret_encoding', detail: `It fits secret ${(verdict.secretIndex ?? 0) + 1} ${words}.` }
   }
   return undefined
 }
 
-function otherAddress({ source, request, url }: Refused, tries: Tries): Finding | undefined {
+function otherAddress({ source, request, url, isOver }: Refused, tries: Tries): Finding | undefined {
   const definition = providers.get(source.provider.name)
   const option = definition?.urlOption
   if (!definition || option === undefined) return undefined
@@ -161,6 +161,7 @@ function otherAddress({ source, request, url }: Refused, tries: Tries): Finding 
   if (typeof configured !== 'string') return undefined
   const path = /^(?:[a-z]+:\/\/[^/?#]*)?([^?#]*)/i.exec(url ?? '')?.[1] || `/webhooks/${source.name}`
   for (const form of addressForms(configured, { headers: request.headers, path, query: request.query })) {
+    if (isOver?.()) break
     const provider = withOptions(definition, { ...source.options, [option]: form.url })
     if (provider && tries({ ...source, provider })?.ok)
       return { cause: 'url_differs', detail: `It fits the address ${form.words}.` }
@@ -168,9 +169,9 @@ function otherAddress({ source, request, url }: Refused, tries: Tries): Finding 
   return undefined
 }
 
-function otherBody({ source, request }: Refused, tries: Tries): Finding | undefined {
+function otherBody({ source, request, isOver = () => false }: Refused, tries: Tries): Finding | undefined {
   if (request.body.length > MOST_BYTES) return undefined
-  for (const { cause, body, words } of bodyForms(request.body)) {
+  for (const { cause, body, words } of bodyForms(request.body, isOver)) {
     const verdict = tries(source, { body })
     if (!verdict) break
     if (verdict.ok) return { cause, detail: `It fits the body ${words}.` }

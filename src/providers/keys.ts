@@ -31,21 +31,31 @@ const SHORTEST_RSA_KEY = 1024
 
 const keyCache = new WeakMap<Keyed, Map<string, Key | undefined>>()
 
-/** The key of a secret, made once; undefined when the secret is blank or of another kind. */
+/** The key of a secret, made once; undefined when the text is no secret, or one of another kind. */
 export function keyOf(kind: Keyed, secret: string): Key | undefined {
   const known = keyCache.get(kind) ?? new Map<string, Key | undefined>()
   if (!known.has(secret)) keyCache.set(kind, known.set(secret, makeKey(kind, secret)))
   return known.get(secret)
 }
 
+/**
+ * Tells whether a text can be a secret at all: not blank, without characters that nobody sees, and not what a variable that isn't set
+ * becomes in a text. Anybody could guess the others.
+ */
+export function isSecretText(text: string): boolean {
+  return text.trim() !== '' && !/\p{Cf}/u.test(text) && !/^(?:undefined|null)$/.test(text.trim())
+}
+
 function makeKey({ kind, secret: form }: Keyed, secret: string): Key | undefined {
-  if (secret.trim() === '' || form === 'remote') return undefined
+  if (!isSecretText(secret) || form === 'remote') return undefined
   if (form.form === 'public key') {
     const key = publicKeyOf(secret)
     return key && isOfKind(key, kind) ? { key } : undefined
   }
   const { id, text } = 'keyId' in form && form.keyId ? splitKeyId(secret) : { text: secret }
   if ('keyId' in form && form.keyId === 'required' && id === undefined) return undefined
+  // Whoever knows a public key could sign with its text.
+  if (!isSecretText(text) || text.trimStart().startsWith('-----BEGIN')) return undefined
   const bytes = secretBytes(form, text)
   if (!bytes || bytes.length === 0) return undefined
   const named = id === undefined ? {} : { id }
@@ -82,7 +92,7 @@ function splitKeyId(secret: string): { id?: string; text: string } {
 
 function secretBytes(form: Exclude<SecretForm, { form: 'public key' }>, secret: string): Buffer | undefined {
   if (form.form === 'text') return Buffer.from(secret)
-  if (form.form === 'sha1') return secret === '' ? undefined : createHash('sha1').update(secret).digest()
+  if (form.form === 'sha1') return createHash('sha1').update(secret).digest()
   if (form.form === 'hex') return /^(?:[0-9a-fA-F]{2})+$/.test(secret) ? Buffer.from(secret, 'hex') : undefined
   const hasPrefix = secret.startsWith(form.prefix)
   const text = hasPrefix ? secret.slice(form.prefix.length) : form.isPrefixOptional ? secret : ''

@@ -70,8 +70,8 @@ export interface Provider {
   needsPerson?(event: unknown): string | undefined
   /** Top-level fields that change on each redelivery and so never make a conflict. */
   volatileFields?: readonly string[]
-  /** Another body under the same derived ID is a further event rather than a conflict. */
-  otherBodyIsFurtherEvent?: boolean
+  /** Another body under the same ID is a further event rather than a conflict; so it is wherever no content is signed. */
+  otherBodyIsFurtherEvent: boolean
   /** The text that the provider wants as the answer to this verified request, in place of our own JSON. */
   answer?(request: WebhookRequest): string | undefined
   /** The text that answers a GET by which the provider checks the endpoint; undefined when this is no such request. */
@@ -85,8 +85,8 @@ export interface Provider {
 }
 
 /** A provider as its file describes it: what is left out is as in most. */
-export type ProviderFacts = Omit<Provider, 'maxBodyBytes' | 'toleranceSeconds'> &
-  Partial<Pick<Provider, 'maxBodyBytes' | 'toleranceSeconds'>>
+export type ProviderFacts = Omit<Provider, 'maxBodyBytes' | 'toleranceSeconds' | 'otherBodyIsFurtherEvent'> &
+  Partial<Pick<Provider, 'maxBodyBytes' | 'toleranceSeconds' | 'otherBodyIsFurtherEvent'>>
 
 /** A public key, and until when it may be used (unix seconds). */
 export interface KnownKey {

@@ -28,24 +28,29 @@ const LONGEST_TYPE = 255
 const LONGEST_REFERENCE = 255
 
 /**
- * The events of a verified request, each ID once; `unusable` says why the body, or the first bad element, holds no event.
+ * The events of a verified request, each ID once; `unusable` says why the body, or the first bad element, holds no event, and
+ * `replayKey` what that element's sender signs once only.
  * `delivery` tells this delivery from all others, where each is an event of its own.
  */
 export function readEvents(
   provider: Provider,
   request: WebhookRequest,
   delivery?: string,
-): { events: ReadEvent[]; unusable?: Unusable } {
+): { events: ReadEvent[]; unusable?: Unusable; replayKey?: string } {
   const body = readBody(provider, request)
   if (typeof body === 'string') return { events: [], unusable: body }
   const events = new Map<string, ReadEvent>()
-  let unusable: Unusable | undefined
+  let bad: { unusable: Unusable; replayKey?: string } | undefined
   for (const element of body.elements) {
     const event = readEvent(provider, element, body, delivery)
-    if (typeof event === 'string') unusable ??= event
-    else if (!events.has(event.id)) events.set(event.id, event)
+    if (typeof event !== 'string') {
+      if (!events.has(event.id)) events.set(event.id, event)
+    } else if (!bad) {
+      const replayKey = readReference(isRecord(element) && provider.replayKey?.(element))
+      bad = { unusable: event, ...(replayKey !== null && { replayKey }) }
+    }
   }
-  return { events: [...events.values()], ...(unusable && { unusable }) }
+  return { events: [...events.values()], ...bad }
 }
 
 /** The parsed payload that belongs to an event ID: the whole body, or its element of a list; undefined when it isn't there. */

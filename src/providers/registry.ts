@@ -19,7 +19,14 @@ export function createProvider(name: string, options: unknown = {}): Provider {
   if (!definition) throw new Error(`unknown provider "${name}"; known are ${[...providers.keys()].join(', ')}`)
   const parsed = definition.options.safeParse(options)
   if (!parsed.success) throw new Error(`options of provider "${name}":\n${z.prettifyError(parsed.error)}`)
-  return { maxBodyBytes: 1024 * 1024, toleranceSeconds: Number.POSITIVE_INFINITY, ...definition.create(parsed.data) }
+  const facts = definition.create(parsed.data)
+  return {
+    maxBodyBytes: 1024 * 1024,
+    toleranceSeconds: Number.POSITIVE_INFINITY,
+    // Where nothing is signed, a made-up event under a real one's ID must not swallow that: which is real, `confirm` tells.
+    otherBodyIsFurtherEvent: !facts.contentIsSigned,
+    ...facts,
+  }
 }
 
 /** What a file exports beside its providers, such as the reading of a report, is none. */

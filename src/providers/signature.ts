@@ -1,5 +1,5 @@
 import { createHash, createHmac, type KeyObject, timingSafeEqual, verify as verifyAsymmetric } from 'node:crypto'
-import { isOfKind, keyOf, type SecretForm } from './keys.ts'
+import { isOfKind, isSecretText, keyOf, type SecretForm } from './keys.ts'
 import type { HeaderValues, WebhookRequest } from './provider.ts'
 
 /** Where a value stands: in the first of these headers that is there and not blank; the first group of `match` (global) is the value. */
@@ -63,6 +63,8 @@ export interface FoundScheme {
 /** Nothing is signed and nobody is known: whatever comes has to be fetched back. */
 interface UnsignedScheme {
   isUnsigned: true
+  /** Tells whether a request is in the provider's form; what isn't is refused, so that little can be had stored. */
+  isOfForm(request: WebhookRequest): boolean
 }
 
 export type SignatureScheme = HeaderScheme | FoundScheme | UnsignedScheme
@@ -139,7 +141,7 @@ export function verify(
   toleranceSeconds: number,
   keyring: Keyring = () => 'unknown',
 ): Verdict {
-  if ('isUnsigned' in scheme) return { ok: true }
+  if ('isUnsigned' in scheme) return scheme.isOfForm(request) ? { ok: true } : { ok: false, reason: 'malformed_signature' }
   const refusal = scheme.credential && checkCredential(request.headers, scheme.credential)
   if (refusal) return { ok: false, reason: refusal }
   const proofs = 'proofs' in scheme ? scheme.proofs(request, secrets) : headerProofs(scheme, request)
@@ -161,14 +163,18 @@ export function sign(kind: SignatureKind, secret: string, text: SignedText): str
   return kind.kind === 'hmac' && found ? mac(kind, found.key, text) : undefined
 }
 
-/** Tells whether a secret can verify anything under a scheme: not blank, and in the form that one of its kinds wants. */
+/** Tells whether a secret can verify anything under a scheme: no text that anybody could guess, and in the form that one of its kinds wants. */
 export function isUsableSecret(scheme: SignatureScheme, secret: string): boolean {
   if ('isUnsigned' in scheme) return false
   return scheme.signatures.some((kind) => {
-    if (kind.secret === 'remote') return secret.trim() !== ''
-    // A user, a colon and a password.
-    return keyOf(kind, secret) !== undefined && (kind.encoding !== 'basic' || secret.includes(':'))
+    if (kind.secret === 'remote') return isSecretText(secret)
+    return keyOf(kind, secret) !== undefined && (kind.encoding !== 'basic' || isUserAndPassword(secret))
   })
+}
+
+function isUserAndPassword(secret: string): boolean {
+  const at = secret.indexOf(':')
+  return at > 0 && isSecretText(secret.slice(0, at)) && isSecretText(secret.slice(at + 1))
 }
 
 /** Tells whether a scheme signs the time: its signatures grow old. */

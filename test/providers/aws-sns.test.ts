@@ -1,7 +1,6 @@
 import { createPrivateKey, sign as signWith, X509Certificate } from 'node:crypto'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { readConfig } from '../../src/config.ts'
-import { createRemoteKeys } from '../../src/events/remote-keys.ts'
 import { readEvents } from '../../src/providers/read-events.ts'
 import { createProvider } from '../../src/providers/registry.ts'
 import { verify } from '../../src/providers/signature.ts'
@@ -11,7 +10,7 @@ import { countRows, emptyTables, ingest, storedEvents } from '../support/posting
 import { standInProvider } from '../support/provider-server.ts'
 
 const TOPIC = 'arn:aws:sns:eu-west-1:123456789012:ses-events'
-const CERT_URL = 'https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-test.pem'
+const CERT_URL = 'https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-7e57c0de.pem'
 const key = createPrivateKey(pem('leaf-key'))
 
 const DELIVERY = {
@@ -66,18 +65,14 @@ const delivery = (changes: object = {}, text = DELIVERY_TEXT) => signed(DELIVERY
 
 const database = await testDatabase()
 const amazon = await standInProvider()
-const keys = createRemoteKeys({
-  log: { info: () => undefined, warn: () => undefined },
-  fetch: amazon.fetch,
-  now: () => CERTIFICATES_VALID_AT * 1000,
-})
+const keys = amazon.keysAt(CERTIFICATES_VALID_AT)
 const service = await ingest(database, { sources: {} }, { keys })
 service.clock.now = CERTIFICATES_VALID_AT * 1000
 const post = (body: string) => service.post('/webhooks/ses', body, { 'content-type': 'text/plain; charset=UTF-8' })
 beforeEach(async () => {
   await emptyTables(database)
   amazon.reset()
-  amazon.answers('GET /SimpleNotificationService-test.pem', pem('leaf'))
+  amazon.answers('GET /SimpleNotificationService-7e57c0de.pem', pem('leaf'))
   service.config.current = readConfig({ sources: { ses: { provider: 'aws-sns', topicArns: [TOPIC] } } })
 })
 
@@ -90,7 +85,7 @@ test('a notification is verified by the certificate at its address, which is fet
   })
   expect(second.json.status).toBe('duplicate')
   expect(amazon.requests.map(({ host, line }) => `${line} of ${host}`)).toEqual([
-    'GET /SimpleNotificationService-test.pem of sns.eu-west-1.amazonaws.com',
+    'GET /SimpleNotificationService-7e57c0de.pem of sns.eu-west-1.amazonaws.com',
   ])
 })
 
@@ -119,10 +114,10 @@ test('nothing is fetched for another topic, another host or another version', as
 })
 
 test('a certificate that can’t be had is a 503, and so is one that has ended', async () => {
-  amazon.answers('GET /SimpleNotificationService-test.pem', '', 503)
+  amazon.answers('GET /SimpleNotificationService-7e57c0de.pem', '', 503)
   expect((await post(delivery())).status).toBe(503)
 
-  amazon.answers('GET /SimpleNotificationService-test.pem', pem('expired'))
+  amazon.answers('GET /SimpleNotificationService-7e57c0de.pem', pem('expired'))
   expect((await post(delivery())).status).toBe(503)
   expect(await countRows(database)).toMatchObject({ events: 0 })
 })
@@ -192,7 +187,22 @@ describe('the scheme', () => {
     ['no topic', { TopicArn: undefined }, 'unexpected_topic'],
     ['a list of topics', { TopicArn: [TOPIC] }, 'unexpected_topic'],
     ['a topic in another case', { TopicArn: TOPIC.toUpperCase() }, 'unexpected_topic'],
-    ['China', { SigningCertURL: 'https://sns.cn-north-1.amazonaws.com.cn/a.pem' }, 'verified'],
+    ['no message ID', { MessageId: undefined }, 'malformed_signature'],
+    ['a message ID of null', { MessageId: null }, 'malformed_signature'],
+    ['no time', { Timestamp: undefined }, 'malformed_signature'],
+    ['no message', { Message: undefined }, 'malformed_signature'],
+    ['no kind', { Type: undefined }, 'malformed_signature'],
+    ['the certificate of another region', { SigningCertURL: CERT_URL.replace('eu-west-1', 'us-east-1') }, 'untrusted_cert_url'],
+    ['China’s for another region', { SigningCertURL: CERT_URL.replace('.com', '.com.cn') }, 'untrusted_cert_url'],
+    ['a bucket named sns', { SigningCertURL: CERT_URL.replace('eu-west-1', 's3-us-west-2') }, 'untrusted_cert_url'],
+    ['a fast bucket named sns', { SigningCertURL: CERT_URL.replace('eu-west-1', 's3-accelerate') }, 'untrusted_cert_url'],
+    ['no region', { SigningCertURL: CERT_URL.replace('eu-west-1.', '') }, 'untrusted_cert_url'],
+    ['another file', { SigningCertURL: 'https://sns.eu-west-1.amazonaws.com/x.pem' }, 'untrusted_cert_url'],
+    ['a folder', { SigningCertURL: CERT_URL.replace('com/', 'com/a/') }, 'untrusted_cert_url'],
+    ['a query', { SigningCertURL: `${CERT_URL}?a` }, 'untrusted_cert_url'],
+    ['a fragment', { SigningCertURL: `${CERT_URL}#a` }, 'untrusted_cert_url'],
+    ['another spelling', { SigningCertURL: CERT_URL.replace('sns', 'SNS') }, 'untrusted_cert_url'],
+    ['the standard port', { SigningCertURL: CERT_URL.replace('com/', 'com:443/') }, 'untrusted_cert_url'],
     ['http', { SigningCertURL: CERT_URL.replace('https', 'http') }, 'untrusted_cert_url'],
     ['no .pem', { SigningCertURL: 'https://sns.eu-west-1.amazonaws.com/a.txt' }, 'untrusted_cert_url'],
     ['.pem in the query', { SigningCertURL: 'https://sns.eu-west-1.amazonaws.com/?a.pem' }, 'untrusted_cert_url'],
@@ -204,6 +214,35 @@ describe('the scheme', () => {
     ['no address', { SigningCertURL: 7 }, 'untrusted_cert_url'],
   ])('%s: %j → %s', (_what, changes, expected) => {
     expect(judge(delivery(changes))).toBe(expected)
+  })
+
+  test.each([
+    ['arn:aws:sns:us-east-1:1:t', 'sns.us-east-1.amazonaws.com', 'signature_mismatch'],
+    ['arn:aws-cn:sns:cn-north-1:1:t', 'sns.cn-north-1.amazonaws.com.cn', 'signature_mismatch'],
+    ['arn:aws-cn:sns:cn-north-1:1:t', 'sns.cn-north-1.amazonaws.com', 'untrusted_cert_url'],
+    ['arn:aws-us-gov:sns:us-gov-west-1:1:t', 'sns.us-gov-west-1.amazonaws.com', 'signature_mismatch'],
+  ])('the certificate of %s may be at %s: %s', (TopicArn, host, expected) => {
+    const other = createProvider('aws-sns', { topicArns: [TOPIC, TopicArn] })
+    const body = delivery({ TopicArn, SigningCertURL: `https://${host}/SimpleNotificationService-7e57c0de.pem` })
+    const request = { headers: {}, body: Buffer.from(body) }
+
+    expect(verify(other.scheme, request, [], CERTIFICATES_VALID_AT, 300, () => leaf)).toEqual({ ok: false, reason: expected })
+  })
+
+  test('lines that are moved from one field to another make no other message of the same signature', () => {
+    const longer = 'a\nMessageId\nforged'
+    const text = DELIVERY_TEXT.replace(DELIVERY.Message, () => longer)
+    const { MessageId, ...rest } = DELIVERY
+
+    expect(judge(signed({ ...DELIVERY, Message: longer }, text))).toBe('verified')
+    expect(judge(signed({ ...rest, Message: `${DELIVERY.Message}\nMessageId\n${MessageId}` }, DELIVERY_TEXT))).toBe(
+      'malformed_signature',
+    )
+    expect(judge(signed({ ...DELIVERY, Message: 'a', MessageId: `forged\nMessageId\n${MessageId}` }, text))).toBe(
+      'malformed_signature',
+    )
+    const withSubject = DELIVERY_TEXT.replace('Timestamp\n', () => 'Subject\nHi\nTimestamp\n')
+    expect(judge(signed({ ...DELIVERY, MessageId: `${MessageId}\nSubject\nHi` }, withSubject))).toBe('malformed_signature')
   })
 
   test.each(['', 'null', '[]', '"text"', '{', '{"a":1}}', '['.repeat(100_000), '{"a":'.repeat(300)])(
@@ -236,6 +275,8 @@ describe('the scheme', () => {
     {},
     { topicArns: [] },
     { topicArns: ['ses-events'] },
+    { topicArns: ['arn:aws:s3:eu-west-1:123456789012:bucket'] },
+    { topicArns: ['arn:aws:sns:eu-west-1.evil.example/:123456789012:a'] },
     { topicArns: TOPIC },
     { topicArns: [TOPIC], certs: { a: 'b' } },
   ])('the options %j are refused', (options) => {

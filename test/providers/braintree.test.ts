@@ -87,6 +87,21 @@ describe('pairs', () => {
   })
 })
 
+const CHALLENGE = '20f9f8ed05f77439fe955c977e4c8a53'
+
+test.each([CHALLENGE, `${CHALLENGE}\n`, `${CHALLENGE.slice(0, 16)}\n${CHALLENGE.slice(16)}\n\n`])(
+  'what is signed for whoever asks by GET is no payload, with whatever else is posted: %j',
+  (payload) => {
+    const answered = createProvider('braintree').challenge?.(`bt_challenge=${CHALLENGE}`, [SECRET]) ?? ''
+    const malformed = { ok: false, reason: 'malformed_signature' }
+
+    for (const signature of [answered, ours(payload), ours(`${payload}\n`)]) {
+      const body = new URLSearchParams({ bt_signature: signature, bt_payload: payload, more: 'x'.repeat(100_000) }).toString()
+      expect(judge('braintree', { body, secrets: [SECRET] })).toMatchObject({ verdict: malformed, events: [] })
+    }
+  },
+)
+
 test.each([
   ['CRLF', PAYLOAD.replace('\n', '\r\n')],
   ['a space', PAYLOAD.replace('P', ' ')],
@@ -123,7 +138,7 @@ test.each([
 
 describe('the check of the endpoint', () => {
   const { challenge } = createProvider('braintree')
-  const hex = '20f9f8ed05f77439fe955c977e4c8a53'
+  const hex = CHALLENGE
 
   test('is answered by the first secret that can', () => {
     expect(challenge?.(`a=1&bt_challenge=${hex}`, ['no colon', SECRET, 'other:key'])).toBe(
@@ -152,8 +167,9 @@ describe('the check of the endpoint', () => {
 test('a secret needs both of its keys', () => {
   const { scheme } = createProvider('braintree')
 
-  expect([SECRET, 'public:', ':private', 'private', ''].map((secret) => isUsableSecret(scheme, secret))).toEqual([
+  expect([SECRET, 'public:', 'public: ', ':private', 'private', ''].map((secret) => isUsableSecret(scheme, secret))).toEqual([
     true,
+    false,
     false,
     false,
     false,

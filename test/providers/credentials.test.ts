@@ -121,7 +121,7 @@ describe('chargebee', () => {
     expect(events).toMatchObject([{ id: 'ev_1', idBasis: 'provider', type, objectRef, occurredAt: new Date(1_789_999_990_000) }])
   })
 
-  test('C-35 how its deliveries stand makes no conflict, and an amount does', () => {
+  test('C-35 how its deliveries stand makes no other event, and an amount does', () => {
     const at = (amount: number, status: string) =>
       `{"id":"ev_1","event_type":"payment_succeeded","content":{"transaction":{"amount":${amount}}},"webhook_status":"${status}","webhooks":[{"id":"whv1","webhook_status":"${status}"}]}`
     const [first, again, other] = [at(1, 'scheduled'), at(1, 're_scheduled'), at(2, 'scheduled')].map(chargebee)

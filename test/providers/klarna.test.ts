@@ -36,6 +36,7 @@ test.each([
   ['empty', '', ['klarna_test'], ID_A, MISSING],
   ['no signature', [], ['klarna_test'], ID_A, MISSING],
   ['an ID without a key', GOOD, [`${ID_A}:`], ID_A, NO_KEY],
+  ['an ID and a blank', GOOD, [`${ID_A}: `], ID_A, NO_KEY],
 ])('%s', (_name, signature, secrets, keyId, verdict) => {
   expect(klarna(signature, secrets, keyId)).toEqual(verdict)
 })

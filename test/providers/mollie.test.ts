@@ -73,16 +73,36 @@ test('the classic webhook is unsigned: each delivery is an event, and nothing ha
 })
 
 test.each([
-  ['', 'empty_body'],
-  ['id=', 'empty_body'],
-  ['{"id":"tr_1"}', 'empty_body'],
-  ['payment=tr_1', 'empty_body'],
-  ['id=%00', 'bad_id'],
-  ['id=%FF', 'bad_id'],
-  ['id=%20', 'no_id'],
-  [`id=${'1'.repeat(600)}`, 'id_too_long'],
-])('a classic webhook that names nothing is no usable event: %j', (body, unusable) => {
-  expect(judge('mollie', { options: { classic: true }, body })).toMatchObject({ events: [], unusable })
+  '',
+  'id=',
+  '{"id":"tr_1"}',
+  'payment=tr_1',
+  'id=%00',
+  'id=%FF',
+  'id=%20',
+  'id=tr_',
+  'id=tr_1%0A',
+  'id=tr_1%20',
+  'id=TR_1',
+  'id=hello',
+  'id=tr_%C3%A9',
+  `id=tr_${'1'.repeat(65)}`,
+  'id=tr_1&id=tr_2',
+  'id=tr_1&id=tr_1',
+  `id=tr_1${'&'.repeat(1_000)}`,
+])('nobody is known, so a classic webhook in any other form is refused: %j', (body) => {
+  expect(judge('mollie', { options: { classic: true }, body }).verdict).toEqual(MALFORMED)
+})
+
+test.each(['id=tr_d0b0E3EA3v', 'id=ord_kEn1PlbGa', `id=tr_${'a'.repeat(64)}`, 'id=tr_1&subscriptionId=sub_1', 'id=tr%5F1'])(
+  'a classic webhook names one object: %j',
+  (body) => {
+    expect(judge('mollie', { options: { classic: true }, body }).verdict).toEqual({ ok: true })
+  },
+)
+
+test('of a classic webhook a thousand bytes are read', () => {
+  expect(createProvider('mollie', { classic: true }).maxBodyBytes).toBe(1024)
 })
 
 test('a source for signed webhooks refuses a classic one, and the other way round there is no signature to check', () => {

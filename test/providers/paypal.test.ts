@@ -2,7 +2,6 @@ import { createPrivateKey, sign as signWith, X509Certificate } from 'node:crypto
 import { crc32 } from 'node:zlib'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { readConfig } from '../../src/config.ts'
-import { createRemoteKeys } from '../../src/events/remote-keys.ts'
 import { readEvents } from '../../src/providers/read-events.ts'
 import { createProvider } from '../../src/providers/registry.ts'
 import { type Keyring, verify } from '../../src/providers/signature.ts'
@@ -35,11 +34,7 @@ function signed(body: Buffer, { webhookId = WEBHOOK_ID, algorithm = 'sha256', ch
 
 const database = await testDatabase()
 const paypal = await standInProvider()
-const keys = createRemoteKeys({
-  log: { info: () => undefined, warn: () => undefined },
-  fetch: paypal.fetch,
-  now: () => CERTIFICATES_VALID_AT * 1000,
-})
+const keys = paypal.keysAt(CERTIFICATES_VALID_AT)
 const source = (options: object) => ({ provider: 'paypal', secrets: [WEBHOOK_ID], mode: 'test', ...options }) as const
 const configured = () =>
   readConfig({
@@ -284,7 +279,15 @@ describe('the scheme', () => {
     ['a user at PayPal', { 'paypal-cert-url': 'https://a:b@api.paypal.com/cert' }, 'untrusted_cert_url'],
     ['another port', { 'paypal-cert-url': 'https://api.paypal.com:8443/cert' }, 'untrusted_cert_url'],
     ['no address', { 'paypal-cert-url': 'CERT-test' }, 'untrusted_cert_url'],
-    ['the standard port', { 'paypal-cert-url': 'https://api-m.paypal.com:443/cert' }, 'verified'],
+    ['another path', { 'paypal-cert-url': 'https://api.paypal.com/cert' }, 'untrusted_cert_url'],
+    ['no name', { 'paypal-cert-url': CERT_URL.replace('CERT-test', '') }, 'untrusted_cert_url'],
+    ['a folder', { 'paypal-cert-url': `${CERT_URL}/a` }, 'untrusted_cert_url'],
+    ['a way out of the folder', { 'paypal-cert-url': CERT_URL.replace('CERT-test', '..') }, 'untrusted_cert_url'],
+    ['an encoded name', { 'paypal-cert-url': CERT_URL.replace('CERT', '%2e') }, 'untrusted_cert_url'],
+    ['a query', { 'paypal-cert-url': `${CERT_URL}?a` }, 'untrusted_cert_url'],
+    ['a fragment', { 'paypal-cert-url': `${CERT_URL}#a` }, 'untrusted_cert_url'],
+    ['the standard port', { 'paypal-cert-url': CERT_URL.replace('.com/', '.com:443/') }, 'untrusted_cert_url'],
+    ['another of PayPal’s hosts', { 'paypal-cert-url': CERT_URL.replace('api.', 'api-m.') }, 'verified'],
   ])('%s: %s → %s', (_what, changes, expected) => {
     expect(judge(changed(changes))).toBe(expected)
   })
@@ -299,7 +302,9 @@ describe('the scheme', () => {
   test('other hosts are trusted where the options name them, and PayPal’s own no longer', () => {
     const other = createProvider('paypal', { certHosts: ['certs.example.com'] })
 
-    expect(judge(changed({ 'paypal-cert-url': 'https://certs.example.com/a' }), BODY, other)).toBe('verified')
+    const elsewhere = CERT_URL.replace('api.sandbox.paypal.com', 'certs.example.com')
+
+    expect(judge(changed({ 'paypal-cert-url': elsewhere }), BODY, other)).toBe('verified')
     expect(judge(signed(BODY), BODY, other)).toBe('untrusted_cert_url')
   })
 

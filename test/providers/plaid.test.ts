@@ -1,7 +1,6 @@
 import { createHash, createPrivateKey, generateKeyPairSync, type KeyObject, sign as signWith } from 'node:crypto'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { readConfig } from '../../src/config.ts'
-import { createRemoteKeys } from '../../src/events/remote-keys.ts'
 import { readEvents } from '../../src/providers/read-events.ts'
 import { createProvider } from '../../src/providers/registry.ts'
 import { type Keyring, verify } from '../../src/providers/signature.ts'
@@ -32,11 +31,7 @@ function token(
 
 const database = await testDatabase()
 const plaid = await standInProvider()
-const keys = createRemoteKeys({
-  log: { info: () => undefined, warn: () => undefined },
-  fetch: plaid.fetch,
-  now: () => NOW * 1000,
-})
+const keys = plaid.keysAt(NOW)
 const service = await ingest(database, { sources: {} }, { keys })
 service.clock.now = NOW * 1000
 const post = (source: string, verification = token(), body = BODY) =>
@@ -171,10 +166,23 @@ describe('the scheme', () => {
     { jwks: { keys: [{ kty: 'RSA', kid: 'a' }] } },
     { jwks: { keys: [nameless] } },
     { jwksUrl: 'file:///etc/passwd' },
+    { jwksUrl: 'http://keys.example.com/' },
+    { jwksUrl: 'https://169.254.169.254/latest' },
+    { jwksUrl: 'https://2852039166/' },
+    { jwksUrl: 'https://[fd00::1]/' },
+    { jwksUrl: 'https://[::ffff:127.0.0.1]/' },
+    { jwksUrl: 'ftp://localhost/' },
     { environment: 'development' },
   ])('the options %j are refused', (options) => {
     expect(() => createProvider('plaid', options)).toThrow('options of provider "plaid"')
   })
+
+  test.each(['https://keys.example.com/keys', 'http://127.0.0.1:8080/keys', 'http://localhost/keys', 'https://[::1]/keys'])(
+    'keys may be read from %s',
+    (jwksUrl) => {
+      expect(createProvider('plaid', { jwksUrl }).remoteKeys?.request('kid', [])).toEqual({ url: jwksUrl })
+    },
+  )
 
   test('a source without a secret, a key set or its address can’t verify anything', () => {
     expect(() => readConfig({ sources: { bank: { provider: 'plaid' } } })).toThrow('secrets is empty')

@@ -16,6 +16,7 @@ const sources = {
   chargebee: { provider: 'chargebee', secrets: [PASSWORD] },
   xendit: { provider: 'xendit', secrets: ['xnd-token-1'] },
   mercadopago: { provider: 'mercadopago', secrets: ['mp_test'] },
+  mailgun: { provider: 'mailgun', secrets: ['mg_test'] },
   coinbase: { provider: 'coinbase-commerce', secrets: ['cc_test'] },
   mollie: { provider: 'mollie', classic: true, confirm: () => undefined },
 }
@@ -54,13 +55,52 @@ test('a message that Postmark delivers to two people is two events, however ofte
   expect(await countRows(database)).toMatchObject({ events: 2, conflicts: 0 })
 })
 
-test('the same ID of Chargebee with another amount is a conflict (C-35)', async () => {
+test('what is made up under an ID of Chargebee doesn’t hold back the real event: each body is an event, each once', async () => {
   const of = (amount: number) => `{"id":"ev_1","event_type":"payment_succeeded","content":{"transaction":{"amount":${amount}}}}`
 
   for (const amount of [1, 2, 1]) await post('/webhooks/chargebee', of(amount), { authorization: BASIC })
 
-  expect(await countRows(database)).toMatchObject({ events: 1, conflicts: 1 })
-  expect(await storedEvents(database)).toMatchObject([{ redeliveries: 2 }])
+  const further = 'ev_1:c5c15e2ed684d96e606e1021c668fc2c364adc0b6b1511ab7390e2f9b65702cd'
+  expect(await countRows(database)).toMatchObject({ events: 2, conflicts: 0 })
+  expect(await storedEvents(database)).toMatchObject([
+    { event_id: 'ev_1', redeliveries: 1 },
+    { event_id: further, redeliveries: 0 },
+  ])
+})
+
+test('twenty bodies under one ID of Chargebee at once are twenty events, and twenty redeliveries', async () => {
+  const bodies = Array.from({ length: 20 }, (_, n) => `{"id":"ev_1","event_type":"payment_succeeded","content":{"n":${n}}}`)
+  const all = () => Promise.all(bodies.map((body) => post('/webhooks/chargebee', body, { authorization: BASIC })))
+
+  const [first, again] = [await all(), await all()]
+
+  expect(first.map(({ json }) => json.status)).toEqual(Array(20).fill('accepted'))
+  expect(again.map(({ json }) => json.status)).toEqual(Array(20).fill('duplicate'))
+  expect(await countRows(database)).toMatchObject({ events: 20, conflicts: 0 })
+  expect((await storedEvents(database)).map(({ redeliveries }) => redeliveries)).toEqual(Array(20).fill(1))
+})
+
+test('what Chargebee says of its deliveries makes no further event', async () => {
+  const of = (status: string) => `{"id":"ev_1","event_type":"payment_succeeded","content":{},"webhook_status":"${status}"}`
+
+  for (const status of ['scheduled', 're_scheduled']) await post('/webhooks/chargebee', of(status), { authorization: BASIC })
+
+  expect(await storedEvents(database)).toMatchObject([{ event_id: 'ev_1', redeliveries: 1, benign_variants: 1 }])
+  expect(await countRows(database)).toMatchObject({ events: 1, conflicts: 0 })
+})
+
+test('a token of Mailgun makes one event, whatever is posted with it', async () => {
+  const token = 'a8ce0edb2dd8301dee6c2405235584e45aa91d1e9f979f3de0'
+  const signature = { timestamp: String(NOW), token, signature: hexHmac(`${NOW}${token}`, 'mg_test') }
+  const of = (id: string, recipient: string) => JSON.stringify({ signature, 'event-data': { id, event: 'delivered', recipient } })
+  const bodies = [of('m1', 'ada@example.com'), of('m1', 'forged@example.com'), of('m2', 'forged@example.com')]
+
+  const answers = []
+  for (const body of bodies) answers.push((await post('/webhooks/mailgun', body)).json.status)
+
+  expect(answers).toEqual(['accepted', 'duplicate', 'duplicate'])
+  expect(await storedEvents(database)).toMatchObject([{ event_id: 'm1', redeliveries: 2 }])
+  expect(await countRows(database)).toMatchObject({ events: 1, conflicts: 2 })
 })
 
 test('a body of Xendit under another ID is no new event, and the token is not stored', async () => {
@@ -100,8 +140,11 @@ test('the query of Mercado Pago is part of what it signs, and its body is not', 
   expect((await post('/webhooks/mercadopago', body('c'), headers)).status).toBe(401)
   expect((await post('/webhooks/mercadopago?data.id=123', body('d'), headers)).status).toBe(200)
 
-  expect(await storedEvents(database)).toMatchObject([{ event_id: '9007199254740993', type: 'payment.updated' }])
-  expect(await countRows(database)).toMatchObject({ events: 1, conflicts: 1 })
+  expect(await storedEvents(database)).toMatchObject([
+    { event_id: '9007199254740993', type: 'payment.updated' },
+    { event_id: expect.stringMatching(/^9007199254740993:[0-9a-f]{64}$/), type: 'payment.updated' },
+  ])
+  expect(await countRows(database)).toMatchObject({ events: 2, conflicts: 0 })
 })
 
 test('Coinbase Commerce delivers an event again under a new outer ID: no conflict', async () => {

@@ -36,6 +36,15 @@ describe('sendgrid', () => {
     })
   const GOOD = signed(`${NOW}${BODY}`).toString('base64')
 
+  test('a digit that is moved between the time and the body makes no other body of the same signature', () => {
+    const longer = `${NOW}1${BODY}`
+    const signature = signed(longer).toString('base64')
+
+    expect(post(signature, { timestamp: String(NOW), body: `1${BODY}` }).verdict.ok).toBe(true)
+    expect(post(signature, { timestamp: `${NOW}1` }).verdict).toEqual(MALFORMED)
+    expect(post(GOOD, { timestamp: String(NOW).slice(0, -1), body: `0${BODY}` }).verdict).toEqual(MALFORMED)
+  })
+
   test('reads each event of the list, one ID once', () => {
     const event = (id: unknown, type: string) => ({
       sg_event_id: id,

@@ -4,6 +4,8 @@ import type { AddressInfo } from 'node:net'
 import { buffer } from 'node:stream/consumers'
 import { afterAll } from 'vitest'
 import type { Fetch } from '../../src/events/provider-calls.ts'
+import type { RemoteKeyStore } from '../../src/events/receive.ts'
+import { createRemoteKeys } from '../../src/events/remote-keys.ts'
 
 export interface ProviderRequest {
   host: string
@@ -39,13 +41,26 @@ export async function standInProvider() {
     const headers = { ...(init.headers as Record<string, string>), 'x-stands-in-for': host }
     return globalThis.fetch(`http://127.0.0.1:${port}${pathname}${search}`, { ...init, headers })
   }
+  let stores = new Map<number, RemoteKeyStore>()
+  const storeAt = (nowSeconds: number) => {
+    const log = { info: () => undefined, warn: () => undefined }
+    const store = stores.get(nowSeconds) ?? createRemoteKeys({ log, fetch, now: () => nowSeconds * 1000 })
+    stores.set(nowSeconds, store)
+    return store
+  }
   return {
     fetch,
     requests,
+    /** Keys that are fetched from here, and forgotten at a reset: the service itself keeps good ones over a reload. */
+    keysAt: (nowSeconds: number): RemoteKeyStore => ({
+      ring: (source) => storeAt(nowSeconds).ring(source),
+      fetch: (...of) => storeAt(nowSeconds).fetch(...of),
+    }),
     answers: (line: string, text: string | ((request: ProviderRequest) => string), status = 200) =>
       void answers.set(line, { text, status }),
     reset() {
       answers.clear()
+      stores = new Map()
       requests.length = 0
     },
   }

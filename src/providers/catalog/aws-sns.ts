@@ -1,6 +1,7 @@
+import { isUtf8 } from 'node:buffer'
 import { z } from 'zod'
 import { datedKey, isCertificate, pinnedKeys, plainHttpsUrl } from '../certificates.ts'
-import { field, isRecord, parseExactly, parseJson } from '../json.ts'
+import { field, parseJson, parseUnverified } from '../json.ts'
 import { defineProvider, type ProviderFacts } from '../provider.ts'
 import type { FoundScheme, SignatureKind } from '../signature.ts'
 import { readTime } from '../time.ts'
@@ -12,17 +13,18 @@ const KINDS = new Map<unknown, SignatureKind>([
   ['2', SHA256],
 ])
 const CONFIRMATION = ['Message', 'MessageId', 'SubscribeURL', 'Timestamp', 'Token', 'TopicArn', 'Type']
-/** The fields that are signed, in their order. */
+/** The fields that are signed, in their order; all but the subject have to be there. */
 const SIGNED = new Map<unknown, readonly string[]>([
   ['Notification', ['Message', 'MessageId', 'Subject', 'Timestamp', 'TopicArn', 'Type']],
   ['SubscriptionConfirmation', CONFIRMATION],
   ['UnsubscribeConfirmation', CONFIRMATION],
 ])
-const TEST_KEY = 'https://sns.eu-west-1.amazonaws.com/ONCEHOOK-TEST.pem'
+const TOPIC_ARN = /^arn:(aws[a-z-]*):sns:([a-z0-9-]+):\d+:\S+$/
+const CERT_PATH = /^\/(?:SimpleNotificationService-[0-9a-f]+|ONCEHOOK-TEST)\.pem$/
 
 const optionsSchema = z.strictObject({
   /** The topics that may post here. */
-  topicArns: z.array(z.string().regex(/^arn:\S+$/, 'must be the ARN of a topic')).min(1),
+  topicArns: z.array(z.string().regex(TOPIC_ARN, 'must be the ARN of a topic')).min(1),
   /** Certificates by URL, used in place of a download. */
   certs: z.record(z.string(), z.string().refine(isCertificate, 'must be a certificate in PEM')).optional(),
 })
@@ -33,6 +35,8 @@ function create({ topicArns, certs = {} }: z.infer<typeof optionsSchema>): Provi
     documentation: 'https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message.html',
     scheme: schemeOf(topicArns),
     secrets: 'none',
+    // A message has 256 kB at most, and its JSON may take twice as many.
+    maxBodyBytes: 512 * 1024,
     idIsSigned: true,
     contentIsSigned: true,
     idBasis: 'provider',
@@ -73,29 +77,24 @@ function schemeOf(topicArns: readonly string[]): FoundScheme {
     signed: 'names and values of the fields of the message, each on a line of its own',
     timestamp: 'field `Timestamp` of the body',
     proofs({ body }) {
-      // Read exactly: the decoded values are what is signed, with whatever else parseJson would mend.
-      const message = parseExactly(body)
-      if (!isRecord(message)) return 'missing_signature'
+      // The decoded values are what is signed, with whatever parseJson would mend; mended from broken UTF-8 they would be others.
+      const message = isUtf8(body) ? parseUnverified(body) : undefined
       const signature = field(message, 'Signature')
       if (signature === undefined || signature === null || signature === '') return 'missing_signature'
       const kind = KINDS.get(field(message, 'SignatureVersion'))
       if (!kind) return 'unsupported_algorithm'
-      const certUrl = field(message, 'SigningCertURL')
-      if (typeof certUrl !== 'string' || !isCertUrl(certUrl)) return 'untrusted_cert_url'
       const topic = field(message, 'TopicArn')
       if (typeof topic !== 'string' || !topicArns.includes(topic)) return 'unexpected_topic'
-      const lines = (SIGNED.get(field(message, 'Type')) ?? []).flatMap((name) => {
-        const value = field(message, name)
-        return value === undefined || value === null ? [] : [name, value]
-      })
+      const certUrl = field(message, 'SigningCertURL')
+      if (typeof certUrl !== 'string' || !isCertUrl(certUrl, topic)) return 'untrusted_cert_url'
+      const text = signedText(message)
       const signedAt = readTime(field(message, 'Timestamp'))
-      const isText = lines.length > 0 && lines.every((line) => typeof line === 'string')
-      if (!isText || !signedAt || typeof signature !== 'string' || !/^[A-Za-z0-9+/]+={0,2}$/.test(signature))
+      if (text === undefined || !signedAt || typeof signature !== 'string' || !/^[A-Za-z0-9+/]+={0,2}$/.test(signature))
         return 'malformed_signature'
       return [
         {
           signatures: [{ kind, given: [signature], keyName: certUrl }],
-          signed: () => [[`${lines.join('\n')}\n`]],
+          signed: () => [[text]],
           signedAt: signedAt.getTime() / 1000,
         },
       ]
@@ -103,9 +102,34 @@ function schemeOf(topicArns: readonly string[]): FoundScheme {
   }
 }
 
-function isCertUrl(text: string): boolean {
+/**
+ * Names and values, each on a line of its own; undefined where a field is missing or no text. No value but the message's own may
+ * hold a line break: with lines moved from one field to another, one signature would do for other messages.
+ */
+function signedText(message: unknown): string | undefined {
+  const names = SIGNED.get(field(message, 'Type'))?.filter((name) => name !== 'Subject' || isGiven(field(message, name)))
+  const isText = names?.every((name) => {
+    const value = field(message, name)
+    return typeof value === 'string' && (name === 'Message' || !/[\r\n]/.test(value))
+  })
+  return isText ? names?.map((name) => `${name}\n${field(message, name)}\n`).join('') : undefined
+}
+
+const isGiven = (value: unknown) => value !== undefined && value !== null
+
+/** The host of the topic's own region: under another name it could be a bucket of anybody's, such as `sns.s3-us-west-2`. */
+function certHost(topic: string): string {
+  const [, partition, region] = TOPIC_ARN.exec(topic) ?? []
+  return `sns.${region}.amazonaws.com${partition === 'aws-cn' ? '.cn' : ''}`
+}
+
+function testKeyOf(topic: string): string {
+  return `https://${certHost(topic)}/ONCEHOOK-TEST.pem`
+}
+
+function isCertUrl(text: string, topic: string): boolean {
   const url = plainHttpsUrl(text)
-  return url !== undefined && /^sns\.[a-z0-9-]{3,}\.amazonaws\.com(?:\.cn)?$/.test(url.hostname) && url.pathname.endsWith('.pem')
+  return url !== undefined && url.hostname === certHost(topic) && CERT_PATH.test(url.pathname)
 }
 
 /** The JSON inside of a notification; undefined where its message is none. */
@@ -135,7 +159,7 @@ export const awsSns = defineProvider({
     traps: [
       'The content type is `text/plain` although the body is JSON.',
       'Signature versions 1 (SHA-1) and 2 (SHA-256) are accepted; choose 2 in the topic’s settings.',
-      'The certificate is downloaded from `sns.REGION.amazonaws.com` (or `.com.cn`) only and kept for at most a day; without access to it the answer is 503. `certs: { URL: PEM }` pins certificates instead.',
+      'The certificate is downloaded from `sns.REGION.amazonaws.com` (in China `.com.cn`) of the topic’s own region only and kept for at most a day; without access to it the answer is 503. `certs: { URL: PEM }` pins certificates instead.',
       'An `UnsubscribeConfirmation` is checked over the fields that Amazon documents; libraries differ there (not confirmed).',
       'Amazon names no bound for the age of a message. If you set `toleranceSeconds`, keep it longer than the topic’s retries.',
     ],
@@ -143,13 +167,13 @@ export const awsSns = defineProvider({
   sample: {
     types: {},
     newId: (_hex, uuid) => uuid,
-    keyNames: () => [TEST_KEY],
+    keyNames: (options) => topicsOf(options).map(testKeyOf),
     request: ({ type, id, nowSeconds, email, options }, sign) => {
       const time = new Date(nowSeconds * 1000).toISOString()
-      const [topic] = (options as z.infer<typeof optionsSchema>).topicArns // the provider was created with them
+      const [topic = ''] = topicsOf(options)
       const isOuter = SIGNED.has(type)
       const mail = { messageId: `ses-${id}`, source: 'billing@example.com', destination: [email] }
-      const message: Record<string, string | undefined> = {
+      const message: Record<string, string> = {
         Type: isOuter ? type : 'Notification',
         MessageId: id,
         TopicArn: topic,
@@ -158,12 +182,10 @@ export const awsSns = defineProvider({
         ...(isOuter &&
           type !== 'Notification' && { Token: 'sample', SubscribeURL: 'https://sns.eu-west-1.amazonaws.com/?sample' }),
       }
-      const names = SIGNED.get(message.Type) ?? []
-      const text = names.flatMap((name) => (message[name] === undefined ? [] : [`${name}\n${message[name]}\n`])).join('')
       return {
-        headers: { 'content-type': 'text/plain; charset=UTF-8', 'x-amz-sns-message-type': message.Type ?? '' },
+        headers: { 'content-type': 'text/plain; charset=UTF-8', 'x-amz-sns-message-type': String(message.Type) },
         body: JSON.stringify(
-          { ...message, SignatureVersion: '2', Signature: sign(text), SigningCertURL: TEST_KEY },
+          { ...message, SignatureVersion: '2', Signature: sign(signedText(message) ?? ''), SigningCertURL: testKeyOf(topic) },
           undefined,
           2,
         ),
@@ -171,3 +193,8 @@ export const awsSns = defineProvider({
     },
   },
 })
+
+/** The topics of a source as its configuration names them; the provider was created with them, so they have passed its schema. */
+function topicsOf(options: Readonly<Record<string, unknown>>): readonly string[] {
+  return (options as z.infer<typeof optionsSchema>).topicArns
+}

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { z } from 'zod'
+import { readForm } from '../form.ts'
 import { field, isRecord } from '../json.ts'
 import { keyOf } from '../keys.ts'
 import { defineProvider, type ProviderFacts, type WebhookRequest } from '../provider.ts'
@@ -11,6 +12,9 @@ const kind: SignatureKind = { kind: 'hmac', algorithm: 'sha1', encoding: 'hex', 
 /** One pair per live key, and nobody has many; the bound keeps a long list from costing much. */
 const MAX_PAIRS = 16
 
+/** What Braintree asks an endpoint to sign. */
+const CHALLENGE = /^[a-f0-9]{20,32}$/
+
 const provider: ProviderFacts = {
   name: 'braintree',
   documentation: 'https://developer.paypal.com/braintree/docs/guides/webhooks/parse',
@@ -20,6 +24,7 @@ const provider: ProviderFacts = {
     signed: 'the text of the form field `bt_payload`, or that text and a newline',
     proofs,
   },
+  maxBodyBytes: 256 * 1024,
   idIsSigned: true,
   contentIsSigned: true,
   idBasis: 'body_hash',
@@ -42,13 +47,14 @@ const provider: ProviderFacts = {
   challenge: (query, secrets) => {
     const [challenge = '', ...more] = new URLSearchParams(query).getAll('bt_challenge')
     const secret = secrets.find((each) => keyOf(kind, each) !== undefined)
-    if (secret === undefined || more.length > 0 || !/^[a-f0-9]{20,32}$/.test(challenge)) return undefined
+    if (secret === undefined || more.length > 0 || !CHALLENGE.test(challenge)) return undefined
     return `${keyOf(kind, secret)?.id}|${sign(kind, secret, [challenge])}`
   },
 }
 
 function proofs({ body }: WebhookRequest): readonly Proof[] | Reason {
-  const form = new URLSearchParams(body.toString())
+  const form = readForm(body)
+  if (!form) return 'malformed_signature'
   const [signature = '', ...more] = form.getAll('bt_signature')
   if (signature.trim() === '') return 'missing_signature'
   const pairs = signature.split('&').map((pair) => pair.split('|'))
@@ -60,14 +66,19 @@ function proofs({ body }: WebhookRequest): readonly Proof[] | Reason {
   return [{ signatures, signed: () => [[payload], [payload, '\n']] }]
 }
 
-/** Base64 in lines; undefined where any other character is in it, as in the library. */
+/**
+ * Base64 in lines; undefined where any other character is in it, as in the library. Nor is it what a challenge could be: that is
+ * signed here for whoever asks.
+ */
 function payloadOf(form: URLSearchParams): string | undefined {
   const [payload = '', ...more] = form.getAll('bt_payload')
-  return more.length === 0 && /^[A-Za-z0-9+=/\n]+$/.test(payload) ? payload : undefined
+  const isBase64 = more.length === 0 && /^[A-Za-z0-9+=/\n]+$/.test(payload)
+  return isBase64 && !CHALLENGE.test(payload.replaceAll('\n', '')) ? payload : undefined
 }
 
 function xmlOf({ body }: WebhookRequest): Buffer | undefined {
-  const payload = payloadOf(new URLSearchParams(body.toString()))
+  const form = readForm(body)
+  const payload = form && payloadOf(form)
   return payload === undefined ? undefined : Buffer.from(payload, 'base64')
 }
 

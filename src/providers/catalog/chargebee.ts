@@ -47,9 +47,9 @@ export const chargebee = defineProvider({
       'Under Settings, Configure Chargebee, API Keys and Webhooks, Webhooks add `https://YOUR-HOST/webhooks/chargebee`, turn on basic authentication with a user name and a long random password, and choose the events (`payment_succeeded`, `payment_failed`, `payment_refunded`, `subscription_cancelled`).',
     secret: '`USER:PASSWORD` as you set them there. The user name can hold no colon, the password can; it is read as UTF-8.',
     identity:
-      '`id` (`ev_…`) and `event_type` of the body. `webhook_status`, `webhook_failure_reason` and `webhooks` tell of deliveries and make no conflict.',
+      '`id` (`ev_…`) and `event_type` of the body. `webhook_status`, `webhook_failure_reason` and `webhooks` tell of deliveries and make no other event.',
     unsigned:
-      '**Everything.** The password proves that its holder sent the request. ID, type and amounts are what the body says: give `confirm`, and fetch the event or the object.',
+      '**Everything.** The password proves that its holder sent the request. ID, type and amounts are what the body says: give `confirm`, and fetch the event or the object. What is made up under a real ID doesn’t hold back the real event.',
     retries: 'Any 2xx within 60 s (20 s to connect, 20 s to read) is success. 7 more, after 2 min to 2 days; same ID.',
     traps: [
       'Events come in any order, and more than once.',

@@ -77,7 +77,7 @@ export const flutterwave = defineProvider({
     traps: [
       'Look at the first events that arrive: `webhook_id` must differ from event to event. It is taken for the event’s own ID.',
       '`charge.completed` comes for failed charges too: look at `data.status` (`succeeded`; in v3 `successful`).',
-      'With v3 an event about the same object with other content has the same derived ID: it is kept as a conflict, and nothing is sent for it.',
+      'With v3 an event about the same object with other content has the same derived ID: as anybody with the hash could make one up, each is an event of its own. `confirm` tells which is real, and a key made of the transaction’s ID keeps a second email back.',
     ],
   },
   sample: {

@@ -7,6 +7,7 @@ const headerName = z
   .string()
   .regex(/^[A-Za-z0-9_-]+$/, 'not a header name')
   .transform((name) => name.toLowerCase())
+const CREDENTIALS = ['authorization', 'cookie', 'proxy-authorization']
 const place = z.union([z.string().min(1), z.strictObject({ header: headerName })])
 
 const genericOptions = z
@@ -20,7 +21,7 @@ const genericOptions = z
     id: place,
     type: place,
   })
-  .superRefine(({ timestampHeader, signed }, context) => {
+  .superRefine(({ header, timestampHeader, signed, id, type }, context) => {
     const holes = (signed ?? '{body}').match(/\{[^}]*\}/g) ?? []
     const count = (hole: string) => holes.filter((each) => each === hole).length
     const fail = (message: string) => context.addIssue({ code: 'custom', path: ['signed'], message })
@@ -30,6 +31,14 @@ const genericOptions = z
     // A time that isn't signed proves nothing.
     if (timestampHeader && signed !== undefined && count('{timestamp}') === 0)
       fail('must hold {timestamp}, as timestampHeader is set')
+    // The header of an ID or a type is stored.
+    for (const [path, place] of Object.entries({ id, type }))
+      if (typeof place === 'object' && [...CREDENTIALS, header].includes(place.header))
+        context.addIssue({
+          code: 'custom',
+          path: [path],
+          message: 'must not be a header that carries a credential or the signature',
+        })
   })
 
 type Place = z.infer<typeof place>

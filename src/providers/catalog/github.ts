@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { readForm } from '../form.ts'
 import { field } from '../json.ts'
 import { defineProvider, type ProviderFacts } from '../provider.ts'
 import { headerValue } from '../signature.ts'
@@ -34,9 +35,7 @@ const provider: ProviderFacts = {
   },
   // Told by the signed bytes, not by Content-Type, which nothing protects: no JSON text starts like this.
   jsonText: ({ body }) =>
-    body.subarray(0, FORM_START.length).equals(FORM_START)
-      ? (new URLSearchParams(body.toString()).get('payload') ?? undefined)
-      : undefined,
+    body.subarray(0, FORM_START.length).equals(FORM_START) ? (readForm(body)?.get('payload') ?? undefined) : undefined,
 }
 
 /** GitHub, JSON and form deliveries (docs.github.com, webhooks; @octokit/webhooks-methods 6). */

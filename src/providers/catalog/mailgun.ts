@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { field, parseJson } from '../json.ts'
+import { field, parseUnverified } from '../json.ts'
 import { defineProvider, type ProviderFacts, type WebhookRequest } from '../provider.ts'
 import type { Proof, Reason, SignatureKind } from '../signature.ts'
 
@@ -15,6 +15,7 @@ const provider: ProviderFacts = {
     timestamp: '`signature.timestamp` in the body',
     proofs,
   },
+  maxBodyBytes: 256 * 1024,
   // Mailgun names no bound and asks for a generous one: a redelivery can be hours old.
   toleranceSeconds: 86_400,
   idIsSigned: false,
@@ -33,8 +34,7 @@ const provider: ProviderFacts = {
 }
 
 function proofs({ body }: WebhookRequest): readonly Proof[] | Reason {
-  const parsed = parseJson(body)
-  const found = parsed.ok ? field(parsed.value, 'signature') : undefined
+  const found = field(parseUnverified(body), 'signature')
   const given = ['signature', 'parent-signature']
     .map((name) => field(found, name))
     .filter((value): value is string => typeof value === 'string' && value !== '')
@@ -59,7 +59,7 @@ export const mailgun = defineProvider({
       'The HTTP webhook signing key of the account, as text; not the API key. Events of a sub-account carry the signature of the main account as well, so either key does.',
     identity: '`event-data.id` and `event-data.event` of the body.',
     unsigned:
-      '**The whole event.** Signed are only a time and a random token. Whoever has seen one request can post anything with its signature, as long as the token was not used here before: each token counts once. Give `confirm`, and fetch the event, before anything hangs on it.',
+      '**The whole event.** Signed are only a time and a random token. Whoever has seen one request can post anything with its signature, as long as the token was not used here before: each token counts once, and what comes with it again is kept as a conflict. What is made up under a real ID with another token doesn’t hold back the real event. Give `confirm`, and fetch the event, before anything hangs on it.',
     retries:
       '200 is success. Again after 5, 10, 15 min, 1, 2 and 4 h; same ID, though that is not confirmed. Mailgun stops at once on 406; we answer 401 to a wrong signature, so it comes again.',
     traps: [

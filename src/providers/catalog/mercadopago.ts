@@ -66,7 +66,7 @@ export const mercadopago = defineProvider({
     secret: 'The secret signature that the same page shows after saving, as text.',
     identity: '`id` of the notification, in the body, as text; `action` (`payment.updated`), else `type` (`payment`).',
     unsigned:
-      '**The whole body**, so ID, type and everything else in it. Signed are only `data.id` of the query, `x-request-id` and the time. Whoever has seen one signed request can send any body with it: give `confirm`, and fetch the object.',
+      '**The whole body**, so ID, type and everything else in it. Signed are only `data.id` of the query, `x-request-id` and the time. Whoever has seen one signed request can send any body with it: give `confirm`, and fetch the object. What is made up under a real ID doesn’t hold back the real event.',
     retries:
       '200 or 201 within 22 s is success. How often it comes again differs between Mercado Pago’s pages; that the ID stays the same is not confirmed.',
     traps: [

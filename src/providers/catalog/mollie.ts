@@ -1,6 +1,7 @@
 import { z } from 'zod'
+import { readForm } from '../form.ts'
 import { field } from '../json.ts'
-import { defineProvider, type ProviderFacts } from '../provider.ts'
+import { defineProvider, type ProviderFacts, type WebhookRequest } from '../provider.ts'
 
 const common = {
   name: 'mollie',
@@ -41,8 +42,10 @@ const signed: ProviderFacts = {
 const classic: ProviderFacts = {
   ...common,
   documentation: 'https://docs.mollie.com/reference/webhooks',
-  scheme: { isUnsigned: true },
+  scheme: { isUnsigned: true, isOfForm: (request) => classicId(request) !== undefined },
   secrets: 'none',
+  // Anybody can have it stored.
+  maxBodyBytes: 1024,
   idIsSigned: false,
   contentIsSigned: false,
   requiresConfirm: true,
@@ -51,10 +54,13 @@ const classic: ProviderFacts = {
   id: (event) => field(event, 'id'),
   type: () => 'classic',
   object: (event) => field(event, 'id'),
-  jsonText: ({ body }) => {
-    const id = new URLSearchParams(body.toString()).get('id')
-    return id ? JSON.stringify({ id }) : ''
-  },
+  jsonText: (request) => JSON.stringify({ id: classicId(request) }),
+}
+
+/** The ID in a classic request; undefined where it is none that Mollie gives, or not the only one. */
+function classicId({ body }: WebhookRequest): string | undefined {
+  const [id = '', ...more] = readForm(body)?.getAll('id') ?? []
+  return more.length === 0 && /^[a-z]+_[A-Za-z0-9]{1,64}$/.test(id) ? id : undefined
 }
 
 /** Mollie, next-generation and classic webhooks (docs.mollie.com, webhooks; mollie-api-php `SignatureValidator`). */
@@ -71,7 +77,7 @@ export const mollie = defineProvider({
     identity:
       '`id` and `type` of the body. Classic: none; `id` names the payment, so each delivery is an event of its own (`tr_…:` + a random part) of type `classic`.',
     unsigned:
-      'Nothing of the event. There is no signed time: only the ID stops a replay. Classic: **everything**. Anybody can post any `id`, so nothing happens but by what `confirm` fetches from Mollie.',
+      'Nothing of the event. There is no signed time: only the ID stops a replay. Classic: **everything**. Anybody can post any `id`, so nothing happens but by what `confirm` fetches from Mollie; what is not `id` and an ID in Mollie’s form (`tr_` and letters and digits) is refused.',
     retries:
       'Any 2xx is success. That a redelivery keeps its ID is not confirmed. Classic: not confirmed: about 10 more in 26 h, within 15 s each.',
     traps: [

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { hasTooManyFields } from '../form.ts'
 import { field } from '../json.ts'
 import { defineProvider, type ProviderFacts, type WebhookRequest } from '../provider.ts'
 import type { Proof, Reason, SignatureKind } from '../signature.ts'
@@ -14,6 +15,7 @@ const provider: ProviderFacts = {
     signed: 'all other fields of the form, sorted by name, as PHP’s `serialize` writes them',
     proofs,
   },
+  maxBodyBytes: 64 * 1024,
   idIsSigned: true,
   contentIsSigned: true,
   idBasis: 'provider',
@@ -22,10 +24,15 @@ const provider: ProviderFacts = {
   occurredAt: (event) => field(event, 'event_time'),
   object: (event) => field(event, 'subscription_id') || field(event, 'order_id'),
   jsonText: ({ body }) =>
-    JSON.stringify(Object.fromEntries(signedFields(fieldsOf(body)).map((pair) => pair.map((text) => bytesOf(text).toString())))),
+    hasTooManyFields(body)
+      ? undefined
+      : JSON.stringify(
+          Object.fromEntries(signedFields(fieldsOf(body)).map((pair) => pair.map((text) => bytesOf(text).toString()))),
+        ),
 }
 
 function proofs({ body }: WebhookRequest): readonly Proof[] | Reason {
+  if (hasTooManyFields(body)) return 'malformed_signature'
   const fields = fieldsOf(body)
   const signature = fields.get('p_signature') ?? ''
   if (signature.trim() === '') return 'missing_signature'

@@ -1,13 +1,14 @@
 import { crc32 } from 'node:zlib'
 import { z } from 'zod'
 import { chainedKey, isCertificate, pinnedKeys, plainHttpsUrl } from '../certificates.ts'
-import { field, parseJson } from '../json.ts'
+import { field, parseJson, parseUnverified } from '../json.ts'
 import { defineProvider, type Postback, type ProviderFacts, type WebhookRequest } from '../provider.ts'
 import { type FoundScheme, headerValue, type Reason, type SignatureKind } from '../signature.ts'
 import { readTime } from '../time.ts'
 
 const HOSTS = ['api.paypal.com', 'api-m.paypal.com', 'api.sandbox.paypal.com', 'api-m.sandbox.paypal.com']
 const PATH = '/v1/notifications/certs/'
+const CERT_PATH = /^\/v1\/notifications\/certs\/[A-Za-z0-9_-]+$/
 const TEST_KEY = `${PATH}ONCEHOOK-TEST`
 const KIND: SignatureKind = { kind: 'rsa', algorithm: 'sha256', encoding: 'base64', secret: 'remote' }
 const HEADERS = {
@@ -75,8 +76,8 @@ function schemeOf(hosts: readonly string[]): FoundScheme {
       const sent = transmissionOf(request)
       if (typeof sent === 'string') return sent
       if (sent.algorithm !== 'SHA256withRSA') return 'unsupported_algorithm'
-      const host = plainHttpsUrl(sent.certUrl)?.hostname
-      if (host === undefined || !hosts.includes(host)) return 'untrusted_cert_url'
+      const url = plainHttpsUrl(sent.certUrl)
+      if (!url || !hosts.includes(url.hostname) || !CERT_PATH.test(url.pathname)) return 'untrusted_cert_url'
       const signedAt = readTime(sent.time)
       if (!signedAt || !/^[A-Za-z0-9+/]+={0,2}$/.test(sent.signature)) return 'malformed_signature'
       const checksum = crc32(request.body)
@@ -123,7 +124,7 @@ function postbackOf({ clientId, clientSecret, environment }: NonNullable<Options
     question(request, webhookId, token) {
       const sent = transmissionOf(request)
       // A body of anything but one JSON value would end the event early and go on with fields of its own.
-      if (typeof sent === 'string' || !parseJson(request.body).ok) return undefined
+      if (typeof sent === 'string' || parseUnverified(request.body) === undefined) return undefined
       const facts = JSON.stringify({
         auth_algo: sent.algorithm,
         cert_url: sent.certUrl,

@@ -1,4 +1,5 @@
 import { createHash, createPublicKey } from 'node:crypto'
+import { isIP } from 'node:net'
 import { z } from 'zod'
 import { field, isRecord, parseJson } from '../json.ts'
 import { isOfKind } from '../keys.ts'
@@ -15,7 +16,7 @@ const optionsSchema = z.strictObject({
   /** Whose keys are asked for, with the secret. */
   environment: z.enum(['production', 'sandbox']).default('production'),
   /** Where the keys are read from instead: a list `{ keys }`, one `{ key }`, or an object by key ID. */
-  jwksUrl: z.url({ protocol: /^https?$/ }).optional(),
+  jwksUrl: z.url().refine(isKeyUrl, 'must be an https URL of a host by its name').optional(),
   /** The keys themselves, in one of the same forms. */
   jwks: z.custom<object>(isKeySet, 'must hold at least one P-256 key with its kid').optional(),
 })
@@ -129,6 +130,14 @@ function readKey(jwk: unknown): [string, KnownKey][] {
   } catch {
     return []
   }
+}
+
+/** Neither what anybody on the way could change nor an address inside of the network, but for this machine's own. */
+function isKeyUrl(text: string): boolean {
+  const url = URL.parse(text)
+  if (!url) return false
+  if (['localhost', '127.0.0.1', '[::1]'].includes(url.hostname)) return /^https?:$/.test(url.protocol)
+  return url.protocol === 'https:' && isIP(url.hostname.replace(/^\[|\]$/g, '')) === 0
 }
 
 function isKeySet(value: unknown): boolean {

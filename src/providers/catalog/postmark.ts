@@ -47,8 +47,6 @@ export const postmark = defineProvider({
     type: (event) => field(event, 'RecordType'),
     occurredAt: (event) => TIMES.map((name) => field(event, name)).find((time) => time !== undefined),
     object: (event) => field(event, 'MessageID'),
-    // One message to several recipients is delivered to each under the same message ID.
-    otherBodyIsFurtherEvent: true,
   }),
   guide: {
     setUp:

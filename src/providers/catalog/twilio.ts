@@ -1,5 +1,6 @@
 import { parse, stringify } from 'node:querystring'
 import { z } from 'zod'
+import { readForm } from '../form.ts'
 import { field } from '../json.ts'
 import { defineProvider, type ProviderFacts, type WebhookRequest } from '../provider.ts'
 import { headerValue, type Proof, type Reason, type SignatureKind } from '../signature.ts'
@@ -23,6 +24,7 @@ function createTwilio(publicUrl: string): ProviderFacts {
         'the public URL, with each form field sorted by name (name and value); of other bodies their `bodySHA256` in the URL',
       proofs: (request) => proofs(publicUrl, request),
     },
+    maxBodyBytes: 256 * 1024,
     factHeaders: ['i-twilio-idempotency-token'],
     idIsSigned: true,
     contentIsSigned: true,
@@ -65,6 +67,7 @@ function proofs(publicUrl: string, { headers, body, query }: WebhookRequest): re
   // Cut rightly, the text of a signed form could pass for JSON as well: what is read as JSON needs the hash.
   const bodySha256 = new URL(url).searchParams.get('bodySHA256') ?? (isJson(body) ? '' : undefined)
   const fields = bodySha256 === undefined ? signedFields(body) : ''
+  if (fields === undefined) return 'malformed_signature'
   const texts = spellings(url).map((spelling) => [spelling, fields])
   return [
     {
@@ -126,23 +129,24 @@ function isJson(body: Buffer): boolean {
   return /^\s*[{[]/.test(body.toString())
 }
 
-/** The fields of a form with all their values. */
-function fieldsOf(body: Buffer): [name: string, values: string[]][] {
-  const groups = Map.groupBy(new URLSearchParams(body.toString()), ([name]) => name)
+/** The fields of a form with all their values; undefined where it has too many of them. */
+function fieldsOf(body: Buffer): [name: string, values: string[]][] | undefined {
+  const form = readForm(body)
+  if (!form) return undefined
+  const groups = Map.groupBy(form, ([name]) => name)
   return Array.from(groups, ([name, pairs]) => [name, pairs.map(([, value]) => value)])
 }
 
-function signedFields(body: Buffer): string {
+function signedFields(body: Buffer): string | undefined {
   return fieldsOf(body)
-    .sort(([a], [b]) => (a < b ? -1 : 1))
+    ?.sort(([a], [b]) => (a < b ? -1 : 1))
     .flatMap(([name, values]) => [...new Set(values)].sort().map((value) => name + value))
     .join('')
 }
 
-function formText(body: Buffer): string {
-  return JSON.stringify(
-    Object.fromEntries(fieldsOf(body).map(([name, values]) => [name, values.length > 1 ? values : values[0]])),
-  )
+function formText(body: Buffer): string | undefined {
+  const fields = fieldsOf(body)?.map(([name, values]) => [name, values.length > 1 ? values : values[0]])
+  return fields && JSON.stringify(Object.fromEntries(fields))
 }
 
 /** Twilio, status callbacks and events (twilio.com/docs, webhooks security; twilio 6.3 `webhooks.ts`). */

@@ -36,7 +36,7 @@ export const xendit = defineProvider({
     identity:
       'The header `webhook-id`; `event` of the body (`payment.succeeded`). Older products send no `event`: their type is empty.',
     unsigned:
-      '**Everything.** The token proves that its holder sent the request, and it comes with each one in full. ID, type and amounts are what the body and headers say: give `confirm`, and fetch the object.',
+      '**Everything.** The token proves that its holder sent the request, and it comes with each one in full. ID, type and amounts are what the body and headers say: give `confirm`, and fetch the object. What is made up under a real ID doesn’t hold back the real event.',
     retries: 'Any 2xx within 30 s is success. 6 more, after 15 min, 1 h, 3 h and growing; same `webhook-id`.',
     traps: [
       'An event without `webhook-id` is kept as quarantined.',
