@@ -11,6 +11,8 @@ export interface Line {
    * Resolves when the database has committed and nobody has been told, after `meanwhile`.
    */
   loseCommitOf(statement: RegExp, meanwhile?: () => unknown): Promise<void>
+  /** Loses nothing more. */
+  mend(): void
 }
 
 /** A way to the database on which the answer to a statement can be lost, with the connection. */
@@ -53,6 +55,10 @@ export async function lineTo(databaseUrl: string): Promise<Line> {
     url: Object.assign(new URL(url), { hostname: '127.0.0.1', port }).href,
     loseNextAnswer: () => {
       isLosing = true
+    },
+    mend: () => {
+      isLosing = false
+      awaited = undefined
     },
     loseCommitOf: (statement, meanwhile = () => undefined) =>
       new Promise((done) => {

@@ -34,8 +34,8 @@ export interface TestService {
   drain(): Promise<unknown[]>
   /** The first half of that. */
   drainEvents(): Promise<unknown[]>
-  /** The call of the email API, at this address. */
-  callAt(baseUrl: string): SendDeps['call']
+  /** The call of the email API, at this address and within this time. */
+  callAt(baseUrl: string, timeout?: number): SendDeps['call']
   process(event: string, isLastTry?: boolean): Promise<void>
   send(key: string): Promise<unknown>
   replay(id: string): ReturnType<typeof replayEvent>
@@ -61,8 +61,8 @@ export async function testService(
   const recorder = createRecorder(pool, jobs)
   const clock = { now: Date.now() }
   const wanted = (source: Parameters<typeof isWanted>[1], type: string | null) => isWanted(config.current, source, type)
-  const callAt = (baseUrl: string): SendDeps['call'] => {
-    const inboxili = new Inboxili(API_KEY, { baseUrl, timeout: options.callTimeoutMs ?? 5_000, maxRetries: 0 })
+  const callAt = (baseUrl: string, timeout = options.callTimeoutMs ?? 5_000): SendDeps['call'] => {
+    const inboxili = new Inboxili(API_KEY, { baseUrl, timeout, maxRetries: 0 })
     return (message) =>
       inboxili.emails
         .send(message as Parameters<typeof inboxili.emails.send>[0])

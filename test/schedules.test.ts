@@ -1,0 +1,20 @@
+import { expect, test } from 'vitest'
+import { openStage } from './support/schedule.ts'
+import { patientDatabase } from './support/sends.ts'
+
+// Seeded schedules of everything that may happen, in any order. `npm run test:schedules` plays a thousand; SEED=n SCHEDULES=1 plays
+// again the one that failed.
+
+const SCHEDULES = Number(process.env.SCHEDULES ?? 50)
+const FIRST_SEED = Number(process.env.SEED ?? 20_261_129)
+
+const play = await openStage(await patientDatabase())
+
+test(`I1 I2 I3 I6 I7 I8 I9 I10 I13 hold in ${SCHEDULES} schedules from seed ${FIRST_SEED} on`, async () => {
+  for (let seed = FIRST_SEED; seed < FIRST_SEED + SCHEDULES; seed += 1) {
+    const { steps, broken } = await play(seed).catch((error: unknown) => {
+      throw new Error(`seed ${seed} ended with an error`, { cause: error })
+    })
+    expect(broken, `seed ${seed}:\n${steps.join('\n')}`).toEqual([])
+  }
+}, 3_600_000)
