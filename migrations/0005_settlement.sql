@@ -1,18 +1,29 @@
 -- Up Migration
 
 -- The recipient in the widest form that could be the same mailbox: what may belong together is looked for under it.
-alter table email_sends add column match_key text;
--- As sends/address.ts makes it; a domain outside of ASCII stays as it is.
-create function pg_temp.widest_form(recipient text) returns text language sql immutable as $$
+-- sends/address.ts makes it; this is for the rows from before, and for those that a process of the version before still writes. A domain
+-- outside of ASCII stays as it is.
+create function match_key_of(recipient text) returns text language sql immutable as $$
   select case when domain in ('gmail.com', 'googlemail.com') then replace(untagged, '.', '') || '@gmail.com' else untagged || '@' || domain end
   from (select regexp_replace(substring(address from '^(.*)@'), '\+.*$', '') as untagged, substring(address from '@([^@]*)$') as domain
         from (select lower(trim(recipient)) as address) as normal) as parts
 $$;
-update email_sends set match_key = pg_temp.widest_form(recipient);
+create function fill_match_key() returns trigger language plpgsql as $$
+begin
+  new.match_key := match_key_of(new.recipient);
+  return new;
+end
+$$;
+alter table email_sends add column match_key text;
+update email_sends set match_key = match_key_of(recipient);
 alter table email_sends alter column match_key set not null;
+create trigger email_sends_fill_match_key before insert on email_sends
+  for each row when (new.match_key is null) execute function fill_match_key();
 alter table send_attempts add column match_key text;
-update send_attempts set match_key = pg_temp.widest_form(recipient);
+update send_attempts set match_key = match_key_of(recipient);
 alter table send_attempts alter column match_key set not null;
+create trigger send_attempts_fill_match_key before insert on send_attempts
+  for each row when (new.match_key is null) execute function fill_match_key();
 create index send_attempts_without_message on send_attempts (match_key, claimed_at)
   where message_id is null and outcome in ('in_flight', 'unknown', 'accepted');
 
@@ -82,5 +93,9 @@ alter table settlements drop column evidence;
 drop index delivery_reports_parked_by_recipient;
 alter table delivery_reports drop column candidates, drop column subject, drop column has_own_time, drop column match_key;
 drop index send_attempts_without_message;
+drop trigger send_attempts_fill_match_key on send_attempts;
 alter table send_attempts drop column match_key;
+drop trigger email_sends_fill_match_key on email_sends;
 alter table email_sends drop column match_key;
+drop function fill_match_key;
+drop function match_key_of;

@@ -16,6 +16,7 @@ import { isWanted, processEvent } from './follow-ups/rules.ts'
 import { createLog, type Log } from './log.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { explainRefusal } from './providers/explain.ts'
+import { noticeRestore } from './sends/hold.ts'
 import type { Message } from './sends/message.ts'
 import { outcomeOf } from './sends/outcome.ts'
 import { holdRateSlots, takeRateSlot } from './sends/rate-slots.ts'
@@ -196,6 +197,7 @@ export async function startWork(settings: Settings): Promise<Running> {
       sweep(
         'sends',
         async () => {
+          if (await noticeRestore(pool)) log.error({}, 'the database was restored: sending is held until a person has looked')
           const found = await sweepSends(
             pool,
             jobs.enqueueSends,

@@ -481,6 +481,36 @@ describe('what goes wrong', () => {
     expect(sandbox.ledger.at(-1)?.message).toMatchObject({ html_body: 'a\ufffd', template_data: { 'k\ufffd': 'v' } })
   })
 
+  test('policy timestamp: a second key of the kind is the first email, and the event says which', async () => {
+    setRules(rule('welcome', ({ id }) => email({ key: `welcome:${invoice}:${id}`, policy: 'timestamp' })))
+    const first = await post(`evt_${invoice}_a`)
+    const second = await post(`evt_${invoice}_b`)
+
+    expect(await service.drain()).toEqual([])
+
+    expect(callsTo(service, to)).toBe(1)
+    const held = `welcome:${invoice}:evt_${invoice}_a`
+    expect(await followUpsOf(first)).toEqual([{ rule: 'welcome', dedupe_key: held, outcome: 'queued', error: null }])
+    expect(await followUpsOf(second)).toEqual([{ rule: 'welcome', dedupe_key: held, outcome: 'held', error: null }])
+    expect(await eventRow(second)).toEqual({ status: 'processed', error: null, is_processed: true })
+  })
+
+  test.each([
+    ['per_period', 'receipt: the email is not usable: key: policy per_period needs a period as its last part'],
+    [
+      'unguarded',
+      'receipt: the email is not usable: policy: Invalid option: expected one of "claim"|"per_period"|"timestamp"|"prefer_duplicate"',
+    ],
+  ])('policy %s that does not fit fails the event', async (policy, error) => {
+    setRules(rule('receipt', () => email({ policy: policy as 'per_period' })))
+    const id = await post()
+
+    expect(await service.drain()).toEqual([])
+
+    expect(await eventRow(id)).toEqual({ status: 'failed', error, is_processed: false })
+    expect(callsTo(service, to)).toBe(0)
+  })
+
   test('C-66 a key without the tenant: the second follow-up fails visibly, and the first email stays as it was', async () => {
     setRules(rule('receipt', ({ data }) => email({ to: data.object.to })))
     const first = await post(`evt_${invoice}_a`, { data: { object: { to } } })

@@ -598,6 +598,38 @@ describe('asking for a send', () => {
   })
 })
 
+describe('asking under a policy', () => {
+  test('unguarded: each request is a send under a key of its own, until the recipient has had enough', async () => {
+    const body = { dedupe_key: 'otp:login', policy: 'unguarded', message: { ...message, to: 'otp@example.com' } }
+    const answers = await Promise.all(Array.from({ length: 6 }, () => post('/v1/sends', body, 'sender')))
+
+    expect(answers.map((it) => it.status).sort()).toEqual([202, 202, 202, 202, 202, 429])
+    const keys = answers.flatMap((it) => (it.status === 202 ? [it.body.dedupe_key] : []))
+    expect(new Set(keys).size).toBe(5)
+    for (const key of keys) expect(key).toMatch(/^otp:login:[0-9a-f-]{36}$/)
+    expect(answers.find((it) => it.status === 429)?.body).toMatchObject({ code: 'rate_limited' })
+  })
+
+  test('timestamp: another key of the kind is answered with the send that holds the mark', async () => {
+    const ask = (key: string) =>
+      post('/v1/sends', { dedupe_key: key, policy: 'timestamp', message: { ...message, to: 'new@example.com' } }, 'sender')
+    const first = await ask('hello:acme:1')
+
+    const second = await ask('hello:acme:2')
+
+    expect([first.status, second.status, second.body.dedupe_key]).toEqual([202, 200, 'hello:acme:1'])
+  })
+
+  test('per_period: a key without a period is refused, and says why', async () => {
+    const { status, body } = await post('/v1/sends', { dedupe_key: 'failed:sub_1', policy: 'per_period', message })
+
+    expect([status, body.errors]).toEqual([
+      400,
+      [{ path: 'dedupe_key', message: 'policy per_period needs a period as its last part' }],
+    ])
+  })
+})
+
 describe('waiting for a send', () => {
   test('ends with 200 once the send is closed', async () => {
     const waiting = post('/v1/sends', { dedupe_key: 'wait:1', message })

@@ -310,7 +310,7 @@ describe('Inboxili', () => {
     const body = '{"event":"delivered","message_id":42}'
 
     expect(read(inboxili, body).events).toMatchObject([{ idBasis: 'body_hash', type: 'delivered' }])
-    expect(readReport(JSON.parse(body), at)).toEqual({ kind: 'delivered', occurredAt: at })
+    expect(readReport(JSON.parse(body), at)).toEqual({ kind: 'delivered', occurredAt: at, hasOwnTime: false })
   })
 
   test('a further event has the payload of its body under the longer ID', () => {
@@ -343,11 +343,13 @@ describe('Inboxili', () => {
       messageId: 'm1',
       recipient: 'ada@example.com',
       occurredAt: noon,
+      hasOwnTime: true,
     })
     expect(readReport({ event: 'opened', recipient: 'ada@example.com', occurred_at: 1769857200000 }, at)).toEqual({
       kind: 'opened',
       recipient: 'ada@example.com',
       occurredAt: noon,
+      hasOwnTime: true,
     })
     expect(readReport({ event: 'opened', email: 'ada@example.com', created_at: '2026-01-31T12:00:00+01:00' }, at)).toMatchObject({
       recipient: 'ada@example.com',
@@ -356,6 +358,19 @@ describe('Inboxili', () => {
     expect(readReport({ event: 'opened', created_at: '2026-01-31 11:00:00' }, at).occurredAt).toEqual(noon)
     expect(readReport({ event: 'opened', timestamp: '1769857200' }, at).occurredAt).toEqual(noon)
     expect(readReport({ event: 'opened', timestamp: 'soon', created_at: '2026-01-31T11:00:00Z' }, at).occurredAt).toEqual(noon)
+  })
+
+  test.each([
+    [{ to: ['ada@example.com'] }, 'ada@example.com'],
+    [{ to: 'Ada <ada@example.com>' }, 'ada@example.com'],
+    [{ to: 'ada@example.com', email: 'ADA@example.com' }, 'ada@example.com'],
+    [{ to: 'ada@example.com', email: 'receipt', recipient: null }, 'ada@example.com'],
+    [{ to: ['ada@example.com', 'bob@example.com'] }, undefined],
+    [{ to: 'ada@example.com, bob@example.com' }, undefined],
+    [{ to: 'ada@example.com', email: 'bob@example.com' }, undefined],
+    [{ to: `${'a'.repeat(250)}@example.com` }, undefined],
+  ])('a report about %j has the recipient %s', (fields, recipient) => {
+    expect(readReport({ event: 'delivered', ...fields }, at).recipient).toBe(recipient)
   })
 
   test.each([
@@ -393,7 +408,7 @@ describe('Inboxili', () => {
     { event: {}, message_id: [], to: {}, timestamp: {} },
     { event: 7, timestamp: -1 },
   ])('a report of %j throws nothing and guesses nothing', (payload) => {
-    expect(readReport(payload, at)).toEqual({ kind: 'unknown', occurredAt: at })
+    expect(readReport(payload, at)).toEqual({ kind: 'unknown', occurredAt: at, hasOwnTime: false })
   })
 })
 

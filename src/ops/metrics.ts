@@ -48,6 +48,12 @@ export function createMetrics(): Metrics {
     help: 'Age of the oldest send that needs a decision; 0 without one.',
     registers,
   })
+  const held = new Gauge({
+    name: 'oncehook_held',
+    help: 'Whether sending, or the matching of delivery events by recipient, waits for a probe or a person: 1 or 0.',
+    labelNames: ['what'],
+    registers,
+  })
   return {
     contentType: registry.contentType,
     acknowledged(source, result, took) {
@@ -61,16 +67,21 @@ export function createMetrics(): Metrics {
           `select 'send' as kind, status, count(*)::int as count, coalesce(extract(epoch from now() - min(queued_at)), 0)::float8 as oldest
          from email_sends where status in ('queued', 'claimed', 'sending', 'needs_review', 'rejected') group by status
          union all
-         select 'event', status, count(*)::int, 0 from webhook_events where status in ('pending', 'failed', 'quarantined') group by status`,
+         select 'event', status, count(*)::int, 0 from webhook_events where status in ('pending', 'failed', 'quarantined') group by status
+         union all
+         select 'held', 'sending', (held_reason is not null)::int, 0 from sending_control
+         union all
+         select 'held', 'matching', (matching = 'suggest')::int, 0 from sending_control`,
         )
         .catch(() => undefined)
       sends.reset()
       events.reset()
       oldest.reset()
+      held.reset()
       if (counted) oldest.set(0)
       for (const row of counted?.rows ?? []) {
-        const gauge = row.kind === 'send' ? sends : events
-        gauge.set({ status: row.status }, row.count)
+        if (row.kind === 'held') held.set({ what: row.status }, row.count)
+        else (row.kind === 'send' ? sends : events).set({ status: row.status }, row.count)
         if (row.status === 'needs_review') oldest.set(row.oldest)
       }
       return registry.metrics()

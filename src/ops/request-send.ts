@@ -30,6 +30,10 @@ export const sendRequestSchema = z
     path: ['dedupe_key'],
     message: 'policy per_period needs a period as its last part',
   })
+  .refine(({ dedupe_key, policy }) => policy !== 'unguarded' || dedupe_key.length <= 475, {
+    path: ['dedupe_key'],
+    message: 'policy unguarded adds a part to the key: at most 475 characters',
+  })
 export type SendBody = z.output<typeof sendRequestSchema>
 
 /** Whether a value is nested so deeply that walking it by recursion could end the stack. */

@@ -14,15 +14,16 @@ export type Leave = 'free' | 'probe' | 'held'
 const DATABASE = `(select system_identifier || '/' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) from pg_control_system())`
 
 /**
- * Holds sending when the database has been restored since the last look: its rows may not know of all that was sent, and only a
- * person can tell. True when this look found it.
+ * Holds sending, and the matching by recipient, when the database has been restored since the last look: its rows may not know of
+ * all that was sent, and only a person can tell. True when this look found it.
  */
 export async function noticeRestore(db: Db): Promise<boolean> {
   const { rowCount } = await db.query({
     name: 'notice-restore',
     text: `update sending_control set database_id = ${DATABASE}, version = version + 1, held_by = 'restore', held_at = now(), next_probe_at = null,
-        held_reason = 'the database was restored: what was sent since the backup may be missing in it'
+        held_reason = $1, matching = 'suggest', matching_reason = $1, matching_at = now()
       where database_id <> ${DATABASE}`,
+    values: ['the database was restored: what was sent since the backup may be missing in it'],
   })
   return rowCount === 1
 }

@@ -11,6 +11,8 @@ const DAY_MS = 24 * HOUR_MS
 /** How far an attempt may lie before and after an event to be looked at at all, and to settle. */
 export const CANDIDATE_BEFORE_MS = 14 * DAY_MS
 export const CANDIDATE_AFTER_MS = HOUR_MS
+/** So many candidates of an ambiguous event, the nearest ones, are shown to people. */
+const SHOWN_CANDIDATES = 20
 const SETTLES_AFTER_MS = DAY_MS
 const SETTLES_BEFORE_MS = 2 * MINUTE_MS
 const OTHERS_FROM_MS = HOUR_MS
@@ -24,7 +26,7 @@ export interface UnknownReport {
   subject: string | null
 }
 
-/** An attempt without a message ID, to whoever may be the same recipient, of a send in any state. */
+/** An attempt without a message ID that may have been answered, to whoever may be the same recipient, of a send in any state. */
 export interface Candidate {
   attempt: string
   recipient: string
@@ -61,18 +63,28 @@ export type Parked =
   | 'account not exclusive'
   | 'breaker open'
 
-export type Match = { parked: Parked } | { candidate: Candidate }
+export type Match = { parked: Parked; candidates: string[] } | { candidate: Candidate }
 
 /**
  * Tells which attempt an event speaks of. Narrow to accept, wide to exclude: only the one candidate there is, and only when all
  * agrees. That it is the only one left open proves nothing.
  */
-export function matchReport(report: UnknownReport, candidates: readonly Candidate[], around: Surroundings): Match {
+export function matchReport(report: UnknownReport, attempts: readonly Candidate[], around: Surroundings): Match {
+  const candidates = attempts.filter((attempt) => {
+    const after = report.occurredAt.getTime() - attempt.claimedAt.getTime()
+    return after >= -CANDIDATE_AFTER_MS && after <= CANDIDATE_BEFORE_MS
+  })
   const [candidate, ...more] = candidates
-  if (!candidate) return { parked: 'foreign' }
-  if (more.length > 0) return { parked: 'ambiguous' }
+  if (!candidate) return { parked: 'foreign', candidates: [] }
+  if (more.length > 0) return { parked: 'ambiguous', candidates: nearest(report, candidates) }
   const parked = reasonAgainst(report, candidate, around)
-  return parked ? { parked } : { candidate }
+  return parked ? { parked, candidates: [candidate.attempt] } : { candidate }
+}
+
+function nearest({ occurredAt }: UnknownReport, candidates: readonly Candidate[]): string[] {
+  const distance = ({ claimedAt }: Candidate) => Math.abs(occurredAt.getTime() - claimedAt.getTime())
+  const sorted = candidates.toSorted((a, b) => distance(a) - distance(b) || (a.attempt < b.attempt ? -1 : 1))
+  return sorted.slice(0, SHOWN_CANDIDATES).map(({ attempt }) => attempt)
 }
 
 function reasonAgainst(report: UnknownReport, candidate: Candidate, around: Surroundings): Parked | undefined {

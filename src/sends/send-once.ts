@@ -156,8 +156,8 @@ async function record(deps: SendDeps, claim: Claim, outcome: CallOutcome): Promi
         const recorded = await recordOutcome(tx, deps.enqueue, claim, outcome)
         return recorded !== 'repeated' && noteOutcome(tx, outcome, claim.isProbe, deps.probeEveryMs)
       })
-      if (isTurn && outcome.kind !== 'accepted')
-        deps.log.error({ attempt: claim.attempt, outcome: outcome.kind }, 'sending is held')
+      if (isTurn && outcome.kind === 'accepted') deps.log.info({ attempt: claim.attempt }, 'sending goes on')
+      else if (isTurn) deps.log.error({ attempt: claim.attempt, outcome: outcome.kind }, 'sending is held')
       return
     } catch (error) {
       deps.log.error({ error, attempt: claim.attempt, tries }, 'recording failed')

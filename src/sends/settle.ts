@@ -4,7 +4,15 @@ import { reached } from '../fault-points.ts'
 import { excludeForm } from './address.ts'
 import { type Evidence, joinReports, keepEvidence, lockFor } from './join.ts'
 import type { State } from './lifecycle.ts'
-import { CANDIDATE_AFTER_MS, CANDIDATE_BEFORE_MS, type Candidate, matchReport, type Parked, type UnknownReport } from './match.ts'
+import {
+  CANDIDATE_AFTER_MS,
+  CANDIDATE_BEFORE_MS,
+  type Candidate,
+  matchReport,
+  type Parked,
+  type Surroundings,
+  type UnknownReport,
+} from './match.ts'
 
 /** What one Inboxili event says. */
 export interface DeliveryReport {
@@ -60,33 +68,48 @@ const MAY_CHANGE = `reports.attempt is null and reports.message_id is not null a
       and outcome in ('in_flight', 'unknown', 'accepted')
       and claimed_at between reports.occurred_at - ${CANDIDATE_BEFORE_MS} * interval '1 ms' and reports.occurred_at + ${CANDIDATE_AFTER_MS} * interval '1 ms'))`
 
-/** So many parked events of one recipient are looked at after a change, the newest first; the sweep takes them all. */
+/** So many parked events of one recipient are looked at after a change, the newest first; the sweep looks at more. */
 const LOOKED_AT_ONCE = 100
 
 /**
- * Looks again at the parked events of a recipient, each in a transaction of its own, until none finds its attempt any more. Run
- * after each commit that changed something about the recipient: taking further locks in that transaction would break their order.
+ * Looks again at the parked events of a recipient, until none finds its attempt any more. Run after each commit that changed something
+ * about the recipient. What isn't as it stands is judged under the locks, each event in a transaction of its own: taking further locks
+ * in that of the change would break their order.
  */
 export async function rematch(pool: pg.Pool, matchKey: string, isExclusive: boolean, atMost = LOOKED_AT_ONCE): Promise<number> {
   let joined = 0
   await reached('parked.rescan')
   for (let last = 1; last > 0; joined += last) {
     last = 0
-    const { rows } = await pool.query<{ event: string; message_id: string }>({
-      name: 'find-parked',
-      text: `select event, message_id from delivery_reports reports where match_key = $1 and ${MAY_CHANGE}
-        order by occurred_at desc, event desc limit $2`,
-      values: [matchKey, atMost],
-    })
-    for (const { event, message_id } of rows) {
+    for (const { event, messageId } of await findOutdated(pool, matchKey, isExclusive, atMost)) {
       last += await inTransaction(pool, async (tx) => {
-        await lockFor(tx, matchKey, message_id)
-        const known = await joinReports(tx, message_id)
+        await lockFor(tx, matchKey, messageId)
+        const known = await joinReports(tx, messageId)
         return known + (await matchParked(tx, event, isExclusive))
       })
     }
   }
   return joined
+}
+
+/** Parked events that now have another answer than they had; a look without locks, so only a hint. */
+async function findOutdated(db: Db, matchKey: string, isExclusive: boolean, atMost: number): Promise<ParkedReport[]> {
+  const { rows } = await db.query<ParkedReport & { parked: Parked; candidates: string[] | null; isKnown: boolean }>({
+    name: 'find-parked',
+    text: `select ${REPORT}, parked, candidates, exists (select from send_attempts where message_id = reports.message_id) as "isKnown"
+      from delivery_reports reports where match_key = $1 and ${MAY_CHANGE} order by occurred_at desc, event desc limit $2`,
+    values: [matchKey, atMost],
+  })
+  const [newest, oldest] = [rows[0], rows.at(-1)]
+  if (!newest || !oldest) return []
+  const attempts = await findAttempts(db, matchKey, oldest.occurredAt, newest.occurredAt)
+  const around = { ...(await findSurroundings(db, matchKey)), isExclusive }
+  return rows.filter((report) => {
+    const match = matchReport(report, attempts, around)
+    return (
+      report.isKnown || !('parked' in match) || match.parked !== report.parked || `${match.candidates}` !== `${report.candidates}`
+    )
+  })
 }
 
 /** Recipients, in their order from one on, with parked events that may be told by now. */
@@ -103,12 +126,16 @@ export async function findRematchable(db: Db, after: string, limit: number): Pro
 async function matchParked(tx: Tx, event: string, isExclusive: boolean): Promise<number> {
   const report = await findParked(tx, event)
   if (!report) return 0
-  const candidates = await findCandidates(tx, report)
-  const { others, isBreakerClosed } = await findSurroundings(tx, report)
-  const match = matchReport(report, candidates, { others, isExclusive, isBreakerClosed })
-  const ids = candidates.map(({ attempt }) => attempt)
+  const attempts = await findAttempts(tx, report.matchKey, report.occurredAt, report.occurredAt)
+  const around = { ...(await findSurroundings(tx, report.matchKey)), isExclusive }
+  let match = matchReport(report, attempts, around)
+  if ('candidate' in match) {
+    // Held from here on, so that no resend of it is claimed between the look and the settling.
+    const state = await holdSend(tx, match.candidate.attempt)
+    match = matchReport(report, [{ ...match.candidate, state }], around)
+  }
   if ('parked' in match) {
-    await park(tx, event, match.parked, ids)
+    await park(tx, event, match.parked, match.candidates)
     return 0
   }
   const { attempt, claimedAt, outcome } = match.candidate
@@ -125,12 +152,12 @@ async function matchParked(tx: Tx, event: string, isExclusive: boolean): Promise
   const evidence: Evidence = {
     event,
     grade: report.hasOwnTime ? 'B' : 'C',
-    candidates: ids,
+    candidates: [attempt],
     facts: {
       secondsAfterClaim: (report.occurredAt.getTime() - claimedAt.getTime()) / 1000,
       outcome,
       isExclusive,
-      isBreakerClosed,
+      isBreakerClosed: around.isBreakerClosed,
     },
   }
   // That it was sent is known; the evidence is of whose message it is.
@@ -138,48 +165,53 @@ async function matchParked(tx: Tx, event: string, isExclusive: boolean): Promise
   return joinReports(tx, report.messageId, evidence)
 }
 
-async function findParked(
-  tx: Tx,
-  event: string,
-): Promise<(UnknownReport & { matchKey: string; hasOwnTime: boolean }) | undefined> {
-  const { rows } = await tx.query<UnknownReport & { matchKey: string; hasOwnTime: boolean }>({
+/** A parked event whose recipient is known. */
+type ParkedReport = UnknownReport & { event: string; matchKey: string; hasOwnTime: boolean }
+
+const REPORT = `event, kind, message_id as "messageId", recipient, match_key as "matchKey", occurred_at as "occurredAt", subject,
+  has_own_time as "hasOwnTime"`
+
+async function findParked(tx: Tx, event: string): Promise<ParkedReport | undefined> {
+  const { rows } = await tx.query<ParkedReport>({
     name: 'find-parked-report',
-    text: `select kind, message_id as "messageId", recipient, match_key as "matchKey", occurred_at as "occurredAt", subject,
-        has_own_time as "hasOwnTime"
-      from delivery_reports where event = $1 and attempt is null and message_id is not null and match_key is not null`,
+    text: `select ${REPORT} from delivery_reports
+      where event = $1 and attempt is null and message_id is not null and match_key is not null`,
     values: [event],
   })
   return rows[0]
 }
 
-async function findCandidates(tx: Tx, { matchKey, occurredAt }: { matchKey: string; occurredAt: Date }): Promise<Candidate[]> {
-  const { rows } = await tx.query<Candidate>({
+/** The attempts that events of between these times may speak of. A thousand and more are ambiguous, whichever they are. */
+async function findAttempts(db: Db, matchKey: string, from: Date, to: Date): Promise<Candidate[]> {
+  const { rows } = await db.query<Candidate>({
     name: 'find-candidates',
     text: `select attempts.id as attempt, attempts.recipient, attempts.claimed_at as "claimedAt", outcome, state, message ->> 'subject' as subject
       from send_attempts attempts join email_sends using (dedupe_key)
       where attempts.match_key = $1 and attempts.message_id is null and outcome in ('in_flight', 'unknown', 'accepted')
         and attempts.claimed_at between $2 and $3
-      order by attempts.claimed_at, attempts.id`,
-    values: [matchKey, new Date(occurredAt.getTime() - CANDIDATE_BEFORE_MS), new Date(occurredAt.getTime() + CANDIDATE_AFTER_MS)],
+      order by attempts.claimed_at desc limit 1000`,
+    values: [matchKey, new Date(from.getTime() - CANDIDATE_BEFORE_MS), new Date(to.getTime() + CANDIDATE_AFTER_MS)],
   })
-  const [sole, ...more] = rows
-  if (!sole || more.length > 0) return rows
-  // Held from here on, so that no resend of it is claimed between the look and the settling.
-  const { rows: held } = await tx.query<{ state: State }>(
-    'select state from email_sends where dedupe_key = (select dedupe_key from send_attempts where id = $1) for no key update',
-    [sole.attempt],
-  )
-  return held.map(({ state }) => ({ ...sole, state }))
+  return rows
 }
 
-async function findSurroundings(tx: Tx, { matchKey, messageId }: { matchKey: string; messageId: string }) {
-  const { rows: others } = await tx.query<{ messageId: string; occurredAt: Date }>({
+async function holdSend(tx: Tx, attempt: string): Promise<State> {
+  const { rows } = await tx.query<{ state: State }>(
+    'select state from email_sends where dedupe_key = (select dedupe_key from send_attempts where id = $1) for no key update',
+    [attempt],
+  )
+  if (!rows[0]) throw new Error('a send with an attempt has vanished: rows of email_sends must never be deleted')
+  return rows[0].state
+}
+
+async function findSurroundings(db: Db, matchKey: string): Promise<Omit<Surroundings, 'isExclusive'>> {
+  const { rows: others } = await db.query<{ messageId: string; occurredAt: Date }>({
     name: 'find-other-messages',
     text: `select message_id as "messageId", max(occurred_at) as "occurredAt" from delivery_reports
-      where match_key = $1 and attempt is null and message_id <> $2 group by message_id`,
-    values: [matchKey, messageId],
+      where match_key = $1 and attempt is null and message_id is not null group by message_id`,
+    values: [matchKey],
   })
-  const { rows } = await tx.query<{ matching: string }>('select matching from sending_control')
+  const { rows } = await db.query<{ matching: string }>('select matching from sending_control')
   return { others, isBreakerClosed: rows[0]?.matching === 'auto' }
 }
 

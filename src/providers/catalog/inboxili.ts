@@ -110,7 +110,11 @@ const LONGEST_TEXT = 2000
 export function readReport(payload: unknown, receivedAt: Date): DeliveryReport {
   const kind = text(field(payload, 'event')) ?? 'unknown'
   const messageId = text(field(payload, 'message_id'))
-  const recipient = RECIPIENTS.map((name) => address(field(payload, name))).find((value) => value !== undefined)
+  const recipients = RECIPIENTS.flatMap((name) => field(payload, name))
+    .filter((value) => text(value)?.includes('@'))
+    .map(address)
+  // Several, or one that can't be read: then nobody is told apart by it.
+  const recipient = new Set(recipients.map((it) => it?.toLowerCase())).size === 1 ? recipients[0] : undefined
   const time = TIMES.map((name) => readTime(field(payload, name))).find((value) => value !== undefined)
   const subject = text(field(payload, 'subject'))?.slice(0, LONGEST_TEXT)
   return {
@@ -149,10 +153,10 @@ function text(value: unknown): string | undefined {
   return typeof value === 'string' && value.trim() !== '' ? value : undefined
 }
 
+/** One address, alone or after a name. */
 function address(value: unknown): string | undefined {
-  const only = Array.isArray(value) && value.length === 1 ? value[0] : value
-  const trimmed = text(only)
-    ?.slice(0, LONGEST_ADDRESS + 1)
-    .trim()
-  return trimmed?.includes('@') && trimmed.length <= LONGEST_ADDRESS ? trimmed : undefined
+  const written = text(value)?.trim()
+  if (written === undefined || written.length > LONGEST_TEXT) return undefined
+  const [, bare = written] = /^[^<>]*<([^<>]*)>$/.exec(written) ?? []
+  return bare.length <= LONGEST_ADDRESS && /^[^\s@<>,;]+@[^\s@<>,;]+$/.test(bare) ? bare : undefined
 }
