@@ -18,3 +18,13 @@ test(`I1 I2 I3 I6 I7 I8 I9 I10 I13 hold in ${SCHEDULES} schedules from seed ${FI
     expect(broken, `seed ${seed}:\n${steps.join('\n')}`).toEqual([])
   }
 }, 3_600_000)
+
+test('a seed alone makes the same schedule again', async () => {
+  const withoutTimes = ({ steps }: { steps: string[] }) =>
+    steps.map((step) => step.replaceAll(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, 'then'))
+
+  for (const seed of [1, 2, 3]) {
+    const first = withoutTimes(await play(seed))
+    expect(withoutTimes(await play(seed))).toEqual(first)
+  }
+})
