@@ -286,7 +286,7 @@ export const bugs: readonly Bug[] = [
   {
     name: 'no lock of the recipient',
     changes: [['src/sends/join.ts', '  if (matchKey !== null) await lock(tx, `recipient:${matchKey}`)\n', '']],
-    test: ['test/settle-by-recipient.test.ts', 'and a second message at the same time'],
+    test: ['test/settle-by-recipient.test.ts', 'starts again with the recipient that it finds only after it has waited'],
   },
   {
     name: 'later facts replace earlier ones',

@@ -9,7 +9,7 @@ export const matchSchema = z.strictObject({
 export type Match = z.input<typeof matchSchema>
 
 /** A behaviour, and of how many requests it is the one: 0.1 is one in ten. */
-export interface Rated<T> {
+interface Rated<T> {
   item: T
   rate: number
 }
