@@ -6,6 +6,7 @@ const withProcesses = [
   'crash-rounds',
   'fault-kills',
   'queue',
+  'runs-processes',
   'serve-processes',
   'start',
   'startup',

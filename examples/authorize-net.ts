@@ -1,5 +1,8 @@
 import { defineConfig, env, key } from 'oncehook'
 
+const loginId = env.required('AUTHORIZE_NET_LOGIN_ID')
+const transactionKey = env.required('AUTHORIZE_NET_TRANSACTION_KEY')
+
 // Authorize.net's events name the transaction and nobody: the address comes from its API. `confirm` is meant for events that are
 // not signed, and does just as well for those that say too little.
 export default defineConfig({
@@ -10,8 +13,8 @@ export default defineConfig({
       confirm: async (event) => {
         const isSubscription = event.eventType.startsWith('net.authorize.customer.subscription.')
         const merchantAuthentication = {
-          name: env.text('AUTHORIZE_NET_LOGIN_ID'),
-          transactionKey: env.text('AUTHORIZE_NET_TRANSACTION_KEY'),
+          name: loginId,
+          transactionKey,
         }
         const answer = await fetch('https://api.authorize.net/xml/v1/request.api', {
           method: 'POST',

@@ -1,5 +1,8 @@
 import { defineConfig, env, key } from 'oncehook'
 
+const site = env.required('CHARGEBEE_SITE')
+const apiKey = env.required('CHARGEBEE_API_KEY')
+
 // Chargebee signs nothing: whoever has the user and the password of the webhook can say anything. So what counts is the event as
 // its API has it.
 export default defineConfig({
@@ -8,12 +11,9 @@ export default defineConfig({
       provider: 'chargebee',
       secrets: env.list('CHARGEBEE_WEBHOOK_SECRETS'),
       confirm: async ({ id, event_type }) => {
-        const answer = await fetch(
-          `https://${env.text('CHARGEBEE_SITE')}.chargebee.com/api/v2/events/${encodeURIComponent(id)}`,
-          {
-            headers: { authorization: `Basic ${btoa(`${env.text('CHARGEBEE_API_KEY')}:`)}` },
-          },
-        )
+        const answer = await fetch(`https://${site}.chargebee.com/api/v2/events/${encodeURIComponent(id)}`, {
+          headers: { authorization: `Basic ${btoa(`${apiKey}:`)}` },
+        })
         // Nobody's event is ignored; whatever else goes wrong is tried again.
         if (answer.status === 404) return
         if (!answer.ok) throw new Error(`Chargebee answered ${answer.status}`)

@@ -1,5 +1,7 @@
 import { defineConfig, env, key } from 'oncehook'
 
+const accessToken = env.required('MERCADOPAGO_ACCESS_TOKEN')
+
 // Mercado Pago signs the ID in the address and nothing of the body. What counts is the payment as its API has it now, and so the
 // rules look at its status.
 export default defineConfig({
@@ -9,7 +11,7 @@ export default defineConfig({
       secrets: env.list('MERCADOPAGO_WEBHOOK_SECRETS'),
       confirm: async (notification) => {
         const answer = await fetch(`https://api.mercadopago.com/v1/payments/${encodeURIComponent(notification.data.id)}`, {
-          headers: { authorization: `Bearer ${env.text('MERCADOPAGO_ACCESS_TOKEN')}` },
+          headers: { authorization: `Bearer ${accessToken}` },
         })
         // Nobody's payment is ignored; whatever else goes wrong is tried again.
         if (answer.status === 404) return

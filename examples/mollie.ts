@@ -1,5 +1,7 @@
 import { defineConfig, env, key } from 'oncehook'
 
+const apiKey = env.required('MOLLIE_API_KEY')
+
 // Mollie has two kinds of webhooks. The new ones are signed. The classic ones are not, and only name a payment: anybody can post
 // them, so what counts is the payment as its API has it. The address is what you put into the payment's metadata.
 export default defineConfig({
@@ -10,7 +12,7 @@ export default defineConfig({
       classic: true,
       confirm: async ({ id }) => {
         const answer = await fetch(`https://api.mollie.com/v2/payments/${encodeURIComponent(id)}`, {
-          headers: { authorization: `Bearer ${env.text('MOLLIE_API_KEY')}` },
+          headers: { authorization: `Bearer ${apiKey}` },
         })
         // Nobody's payment is ignored; whatever else goes wrong is tried again.
         if (answer.status === 404) return

@@ -8,6 +8,8 @@ const paths: Record<string, string> = {
   payout: '/v2/payouts',
 }
 
+const secretKey = env.required('XENDIT_SECRET_KEY')
+
 // Xendit signs nothing: its token comes with every request, and whoever has seen one can say anything. So what counts is the
 // object as its API has it. The address is what you put into the metadata. These are the objects of its Payments API v3; those of
 // older products stand elsewhere, and would be ignored as unknown.
@@ -22,7 +24,7 @@ export default defineConfig({
         const path = paths[kind] ?? ''
         const answer = await fetch(`https://api.xendit.co${path}/${encodeURIComponent(id)}`, {
           headers: {
-            authorization: `Basic ${btoa(`${env.text('XENDIT_SECRET_KEY')}:`)}`,
+            authorization: `Basic ${btoa(`${secretKey}:`)}`,
             ...(path.startsWith('/v3/') && { 'api-version': '2024-11-11' }),
           },
         })

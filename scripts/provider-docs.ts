@@ -1,4 +1,5 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { inspect } from 'node:util'
 import { env } from '../src/config.ts'
 import type { Provider, ProviderDefinition } from '../src/providers/provider.ts'
 import { createProvider, providers } from '../src/providers/registry.ts'
@@ -21,6 +22,13 @@ export function providerDocs(page: string): string {
 export function optionsOf(code = ''): Record<string, unknown> {
   // Code of our own definitions, run with the only name that it may use.
   return new Function('env', `return ({${code}})`)(env)
+}
+
+/** Options as they stand in a configuration. */
+export function codeOf(options: Readonly<Record<string, unknown>>): string {
+  return Object.entries(options)
+    .map(([name, value]) => `${name}: ${inspect(value)}`)
+    .join(', ')
 }
 
 /** The line of a configuration that sets a provider up, under a name of its own. */
@@ -48,7 +56,10 @@ function overview(): string {
       placeOf(provider.scheme),
       algorithmsOf(provider.scheme),
       idOf(provider),
-      signedPart(provider),
+      [provider, ...(definition.guide.variants ?? []).map(({ options }) => createProvider(definition.name, options))]
+        .map(signedPart)
+        .filter((part, index, all) => all.indexOf(part) === index)
+        .join('; in its variant '),
     )
   })
   const once = [...providers.values()].filter(({ guide }) => guide.deliversOnce).map(({ name }) => tick(name))
@@ -63,9 +74,10 @@ function section(definition: ProviderDefinition): string {
   const { name, guide, sample } = definition
   const facts = factsOf(createProvider(name, optionsOf(guide.options)))
   const variants = (guide.variants ?? []).map((variant) => {
-    const other = factsOf(createProvider(name, optionsOf(variant.options)))
+    const other = factsOf(createProvider(name, variant.options))
     const changed = Object.entries(other).filter(([fact, value]) => facts[fact] !== value)
-    return `**Variant: ${variant.title}**\n\n${code(sourceLine(definition, variant.options))}\n${tableOf(Object.fromEntries(changed))}\n`
+    const table = changed.length > 0 ? `\n${tableOf(Object.fromEntries(changed))}` : ''
+    return `**Variant: ${variant.title}**\n\n${code(sourceLine(definition, codeOf(variant.options)))}${table}\n`
   })
   const types = Object.entries(sample.types).map(([fact, type]) => `${tick(type)} (${fact})`)
   const items = [

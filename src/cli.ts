@@ -13,6 +13,8 @@ export interface CommandResult {
 }
 
 const EXIT_CONFIGURATION = 78
+/** Reading whole tables of a large database takes its time. */
+const MOST_MS_OF_A_CHECK = 300_000
 
 /** Runs the command line. Exit codes: 0 done, 1 failed, 2 usage, 78 configuration. */
 export async function main(argv: readonly string[]): Promise<void> {
@@ -129,7 +131,9 @@ function program(): Command {
     .option('--recipient <address>')
     .option('--q <text>', 'key, message ID, event ID or recipient')
     .action(async (options) =>
-      withDatabase(async (db) => (await import('./cli/sends.ts')).listSendsCommand(db, { ...options, ...terminal(options) })),
+      withDatabase(async (db) =>
+        (await import('./cli/sends.ts')).listSendsCommand(db, { ...options, ...terminal(options), ...rate() }),
+      ),
     )
   sends
     .command('show')
@@ -138,7 +142,9 @@ function program(): Command {
     .option('--json', "the API's own object")
     .option('--no-color', 'no colours')
     .action(async (key: string, options) =>
-      withDatabase(async (db) => (await import('./cli/sends.ts')).showSendCommand(db, key, { ...options, ...terminal(options) })),
+      withDatabase(async (db) =>
+        (await import('./cli/sends.ts')).showSendCommand(db, key, { ...options, ...terminal(options), ...rate() }),
+      ),
     )
   sends
     .command('resolve')
@@ -159,6 +165,7 @@ function program(): Command {
         (await import('./cli/resolve.ts')).resolveCommand(db, databaseSettings().databaseUrl, key, {
           ...options,
           ...terminal(options),
+          ...rate(),
         }),
       ),
     )
@@ -180,6 +187,49 @@ function program(): Command {
       withDatabase(async (db) =>
         (await import('./cli/events.ts')).showEventCommand(db, id, { ...options, ...terminal(options) }),
       ),
+    )
+  events
+    .command('replay')
+    .description('run the rules again, of one event or of all that a filter takes; what was sent is not sent again')
+    .argument('[id]', 'of its row')
+    .option('--source <name>')
+    .option('--type <type>')
+    .option('--status <statuses>', 'comma list; without it processed, ignored and failed ones')
+    .option('--event-id <ids>', "comma list of the provider's IDs")
+    .option('--since <time>', 'received from then on: ISO time, 24h, 7d')
+    .option('--until <time>', 'received before')
+    .option('--dry-run', 'only say what it would do, and keep it as a plan')
+    .option('--plan <id>', 'carry out what a dry run has planned')
+    .option('--by <name>', 'who asks for it; the user of this system without it')
+    .option('--json', "the API's own object")
+    .option('--no-color', 'no colours')
+    .action(async (id: string | undefined, options) =>
+      withSources(async (db, { config }) =>
+        (await import('./cli/replay.ts')).replayCommand(db, databaseSettings().databaseUrl, config, id, {
+          ...options,
+          ...terminal(options),
+        }),
+      ),
+    )
+  const runs = command.command('runs').description('replays of many events')
+  runs
+    .command('show')
+    .description('how far one is')
+    .argument('<id>')
+    .option('--json', "the API's own object")
+    .option('--no-color', 'no colours')
+    .action(async (id: string, options) =>
+      withDatabase(async (db) => (await import('./cli/replay.ts')).showRunCommand(db, id, { ...options, ...terminal(options) })),
+    )
+  runs
+    .command('stop')
+    .description('add nothing more; what waits by now is processed')
+    .argument('<id>')
+    .option('--by <name>', 'who stops it; the user of this system without it')
+    .option('--json', "the API's own object")
+    .option('--no-color', 'no colours')
+    .action(async (id: string, options) =>
+      withDatabase(async (db) => (await import('./cli/replay.ts')).stopRunCommand(db, id, { ...options, ...terminal(options) })),
     )
   const sources = command.command('sources').description('who posts here, and what they were answered')
   sources
@@ -204,6 +254,45 @@ function program(): Command {
       ),
     )
   command
+    .command('reconcile')
+    .description('settle from the sending log exported from the Inboxili dashboard; without --apply only say what would happen')
+    .argument('<file>', 'CSV')
+    .option('--columns <list>', 'FIELD=COLUMN,… for recipient, message_id, status, time, subject; guessed without it')
+    .option('--zone <zone>', 'of times that name none, such as Europe/Berlin; UTC without it')
+    .option('--dry-run', 'only say what would happen, as without --apply')
+    .option('--apply', 'do it')
+    .option('--reason <text>', 'why, with --apply; kept in the audit log')
+    .option('--by <name>', 'who decides; the user of this system without it')
+    .option('--json', 'machine-readable')
+    .option('--no-color', 'no colours')
+    .action(async (file: string, options) =>
+      withDatabase(async (db) => {
+        const { reconcileCommand } = await import('./cli/reconcile.ts')
+        return reconcileCommand(db, file, await isExclusive(), {
+          ...options,
+          ...terminal(options),
+          say: (text) => void process.stderr.write(text),
+          isWatched: process.stderr.isTTY === true,
+        })
+      }),
+    )
+  command
+    .command('sweep')
+    .description('run every sweep of the workers once, and say what each changed')
+    .option('--json', 'machine-readable')
+    .option('--no-color', 'no colours')
+    .action(async (options) =>
+      withDatabase(
+        async (db) =>
+          (await import('./cli/sweep.ts')).sweepCommand(db, databaseSettings(), await isExclusive(), {
+            ...options,
+            ...terminal(options),
+          }),
+        // As a worker has it: some of them look through all old rows.
+        30_000,
+      ),
+    )
+  command
     .command('token')
     .description('access to the API')
     .command('create')
@@ -211,6 +300,22 @@ function program(): Command {
     .requiredOption('--role <role>', 'reader, operator or sender')
     .requiredOption('--name <name>', 'who or what it is for')
     .action(async (options) => withDatabase(async (db) => (await import('./cli/token.ts')).createTokenCommand(db, options)))
+  command
+    .command('verify-invariants')
+    .description('look for rows that break what must hold; changes nothing, may run beside everything else')
+    .option('--ledger <url>', 'compare with what the email sandbox accepted: its address')
+    .option('--json', 'machine-readable')
+    .option('--no-color', 'no colours')
+    .action(async (options) =>
+      withDatabase(
+        async (db) =>
+          (await import('./cli/verify-invariants.ts')).verifyInvariantsCommand(db, databaseSettings().staleAfterMs, {
+            ...options,
+            ...terminal(options),
+          }),
+        MOST_MS_OF_A_CHECK,
+      ),
+    )
   return command
 }
 
@@ -230,15 +335,18 @@ function terminal(options: { color?: boolean }) {
   }
 }
 
+/** How fast the workers call, as far as this environment knows. */
+const rate = () => ({ sendsPerMinute: readSettings().sendsPerMinute })
+
 function finish({ stdout, stderr, exitCode }: CommandResult): void {
   process.stdout.write(stdout)
   process.stderr.write(stderr)
   process.exitCode = exitCode
 }
 
-async function withDatabase(run: (db: pg.Pool) => Promise<CommandResult>): Promise<void> {
+async function withDatabase(run: (db: pg.Pool) => Promise<CommandResult>, statementTimeout = 10_000): Promise<void> {
   const { databaseUrl } = databaseSettings()
-  const pool = openPool({ url: databaseUrl, name: 'oncehook-cli', max: 2 })
+  const pool = openPool({ url: databaseUrl, name: 'oncehook-cli', max: 2, statementTimeout })
   try {
     finish(await run(pool))
   } finally {
@@ -254,6 +362,17 @@ async function withSources(
   const { configPath, publicUrl } = readSettings()
   const config = await loadConfig(configPath)
   await withDatabase((db) => run(db, { config, publicUrl }))
+}
+
+/** Whether nobody but this service sends with the account. Not known without a configuration: then nothing settles by recipient. */
+async function isExclusive(): Promise<boolean> {
+  useRunning()
+  try {
+    return (await loadConfig(readSettings().configPath)).account === 'exclusive'
+  } catch (error) {
+    process.stderr.write(`oncehook: ${error instanceof Error ? error.message : error}\nSo nothing is matched by recipient.\n`)
+    return false
+  }
 }
 
 /** The database of the environment, else the one of a running `oncehook start` in this folder. */

@@ -90,6 +90,12 @@ export const env = {
     originOf.set(list, { name, problem: problem ?? `${name} is not set` })
     return list
   },
+  /** One text; without it the configuration can't be used. */
+  required(name: string): string {
+    const value = env.text(name)
+    if (!value?.trim()) throw new ConfigError([`${name} is not set`])
+    return value
+  },
   /** One text, or undefined. */
   text(name: string): string | undefined {
     const { value, problem } = readVariable(process.env, name)
@@ -135,7 +141,7 @@ const sourceFields = {
   provider: z.string(),
   secrets: z.array(z.string()).default([]),
   mode: z.enum(['live', 'test']).default('live'),
-  toleranceSeconds: z.number().int().min(0).max(86_400).optional(),
+  toleranceSeconds: z.number().int().min(0).max(2_592_000).optional(),
   maxBodyBytes: z.number().int().min(1).max(100_000_000).optional(),
   confirm: z
     .custom<SourceConfig['confirm']>((value) => value === undefined || isFunction(value), 'must be a function')

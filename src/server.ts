@@ -7,10 +7,12 @@ import { createFingerprints, readFingerprintKey } from './events/fingerprint.ts'
 import { createRecorder } from './events/record.ts'
 import { createRefusals } from './events/refusals.ts'
 import { createRemoteKeys } from './events/remote-keys.ts'
-import { replayEvent } from './events/replay.ts'
+import { type ReplayDeps, replayEvent } from './events/replay.ts'
+import { continueRuns } from './events/runs.ts'
 import { emptyOldBodies, forgetOldMinutes, sweepEvents } from './events/sweeps.ts'
 import { createTallies } from './events/tallies.ts'
 import { readTestKeys } from './events/test-keys.ts'
+import { forecastReplay } from './follow-ups/forecast.ts'
 import { findEventsWithoutJob, findSendsWithoutJob, openJobs, startWorkers } from './follow-ups/queue.ts'
 import { isWanted, processEvent } from './follow-ups/rules.ts'
 import { createLog, type Log } from './log.ts'
@@ -33,6 +35,10 @@ export interface Running {
 
 /** Requests wait while one is explained; an ordinary one takes a tenth of it. */
 const MOST_MS_TO_EXPLAIN = 20
+/** A dry run counts what it hasn't come to by then as not looked at. */
+const MOST_MS_TO_FORECAST = 10_000
+/** One batch of a replay so often, so that the events that arrive meanwhile get in between. */
+const RUN_EVERY_MS = 1_000
 
 /** Answers HTTP: webhooks and the API. Acknowledging needs the database only, no worker and no email API. */
 export async function startServe(settings: Settings): Promise<Running & { url: string }> {
@@ -86,10 +92,15 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
         pool: ops,
         log,
         replay: (id, actor, via) => replayEvent(replayDeps, id, actor, via),
+        runs: {
+          ...replayDeps,
+          forecast: (events) => forecastReplay(ops, config.current(), events, MOST_MS_TO_FORECAST),
+        },
         enqueueSends: jobs.enqueueSends,
         config: config.current,
         fingerprints,
         publicUrl: settings.publicUrl,
+        sendsPerMinute: settings.sendsPerMinute,
         // Whoever waits for a send gets an answer before the connection ends.
         stopping: stopping.signal,
       },
@@ -184,13 +195,20 @@ export async function startWork(settings: Settings): Promise<Running> {
     const workers = await startWorkers(
       checked.databaseUrl,
       {
-        processEvent: (event, isLastTry) =>
-          processEvent({ pool, config: config.current, enqueue: jobs.enqueueSends, log }, event, isLastTry),
+        processEvent: (event, isLastTry, urgency) =>
+          processEvent({ pool, config: config.current, enqueue: jobs.enqueueSends, log }, event, isLastTry, urgency),
         send: async (key) => void (await sendOnce(sendDeps, key)),
       },
       settings.retryDelayMs,
       log,
     )
+    const replayDeps: ReplayDeps = {
+      pool,
+      recorder: createRecorder(pool, jobs),
+      config: config.current,
+      isWanted: (source, type) => isWanted(config.current(), source, type),
+      enqueueEvents: jobs.enqueueEvents,
+    }
     // Each by itself, so that one that fails doesn't keep the others from running.
     const sweep = (name: string, task: () => Promise<object>, everyMs = settings.sweepEveryMs) => repeat(everyMs, name, task, log)
     const sweeps = [
@@ -212,6 +230,7 @@ export async function startWork(settings: Settings): Promise<Running> {
         Math.min(settings.sweepEveryMs, settings.probeEveryMs),
       ),
       sweep('events', async () => ({ orphanEvents: await sweepEvents(pool, findEventsWithoutJob, jobs.enqueueEvents) })),
+      sweep('runs', async () => ({ batches: await continueRuns(replayDeps) }), Math.min(settings.sweepEveryMs, RUN_EVERY_MS)),
       // It looks through all old events, which is no work for every half minute.
       sweep(
         'bodies',

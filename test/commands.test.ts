@@ -1,8 +1,12 @@
 import { createHmac } from 'node:crypto'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, expect, test, vi } from 'vitest'
 import { startInboxiliSandbox } from '../src/sandbox/inboxili.ts'
 import { testDatabase } from './support/database.ts'
+import { insertAttempt, insertSend } from './support/ops-rows.ts'
 import { apiKey, quick, run, secrets, start, until } from './support/processes.ts'
 
 vi.setConfig({ testTimeout: 60_000 })
@@ -50,6 +54,46 @@ test('token create prints the token alone, which then opens the API; a database 
   expect(made).toEqual({ code: 0, stdout: expect.stringMatching(/^och_[\w-]{43}\n$/), stderr: '' })
   expect(answer.status).toBe(200)
   expect([without.code, without.stderr]).toEqual([78, expect.stringContaining('DATABASE_URL is not set')])
+})
+
+test('reconcile says what a sending log would do, does it with --apply, and knows the account by the configuration', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'oncehook-log-'))
+  const file = join(directory, 'log.csv')
+  writeFileSync(
+    file,
+    '\ufeff"Message ID";"Recipient";"Status";"Time"\r\n"m_log";"log@example.com";"Delivered";"2026-11-29T14:02:07Z"\r\n',
+  )
+  const claimed = { recipient: 'log@example.com', claimed_at: new Date('2026-11-29T14:02:00Z') }
+  await insertSend(pool, 'log:1', { ...claimed, state: 'needs_review' })
+  await insertAttempt(pool, 'log:1', {
+    ...claimed,
+    outcome: 'unknown',
+    called_at: claimed.claimed_at,
+    ended_at: claimed.claimed_at,
+  })
+  const state = async () => (await pool.query(`select status, settled_by from email_sends where dedupe_key = 'log:1'`)).rows[0]
+
+  const without = await run(['reconcile', file], { DATABASE_URL: databaseUrl }, { cwd: directory })
+  const dry = await run(['reconcile', file], environment)
+  const before = await state()
+  const done = await run(['reconcile', file, '--apply', '--reason', 'checked by hand', '--by', 'ann'], environment)
+  rmSync(directory, { recursive: true })
+
+  expect(without.stdout).toMatch(/^2\tnothing\tlog:1\taccount not exclusive\t/)
+  expect(without.stderr).toContain('So nothing is matched by recipient.')
+  expect(dry.stdout).toMatch(/^2\tsettles\tlog:1\tis unknown, would be sent\t[0-9a-f]{64}\n$/)
+  expect(dry.stderr).toContain('Columns: recipient = "Recipient" (guessed), message_id = "Message ID" (guessed)')
+  expect(before).toEqual({ status: 'needs_review', settled_by: null })
+  expect(done.stdout).toMatch(/^2\tsettles\tlog:1\twas unknown, is sent\t/)
+  expect(await state()).toEqual({ status: 'delivered', settled_by: 'person:ann' })
+  expect([without.code, dry.code, done.code]).toEqual([0, 0, 0])
+})
+
+test('sweep runs the sweeps of a worker once', async () => {
+  const { code, stdout, stderr } = await run(['sweep', '--json'], environment)
+
+  expect([code, stderr]).toEqual([0, ''])
+  expect(Object.keys(JSON.parse(stdout))).toEqual(['sends', 'events', 'bodies', 'minutes'])
 })
 
 test('verify judges a file of captured requests without any service', async () => {

@@ -109,7 +109,7 @@ test('a good configuration is taken, with the defaults of the provider', () => {
   })
 
   expect(sources.get('stripe')).toMatchObject({ mode: 'live', toleranceSeconds: 0, settles: false })
-  expect(sources.get('mail')).toMatchObject({ toleranceSeconds: 300, settles: true })
+  expect(sources.get('mail')).toMatchObject({ toleranceSeconds: Number.POSITIVE_INFINITY, settles: true })
   expect(rules.map(({ name }) => name)).toEqual(['rule 1 "a, b"', 'rule 2 "a, b"'])
   expect(account).toBe('exclusive')
 })

@@ -5,8 +5,6 @@ import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from 'vit
 import { type EventMeta, readConfig, type SourceConfig } from '../src/config.ts'
 import { processEvent } from '../src/follow-ups/rules.ts'
 import { createLog } from '../src/log.ts'
-import type { ProviderDefinition } from '../src/providers/provider.ts'
-import { createProvider, providers } from '../src/providers/registry.ts'
 import { ConfigError, readSettings } from '../src/settings.ts'
 import { openConfig } from '../src/start-up.ts'
 import { testDatabase } from './support/database.ts'
@@ -241,19 +239,10 @@ describe('a source that confirms', () => {
 })
 
 describe('the configuration', () => {
-  /** A provider that signs nothing, for the time of this file. */
-  const register = (name: string, changes: object) => {
-    const definition = { name, title: name, secrets: 'required', options: providers.get('generic')?.options, guide: {} }
-    const create = (options: unknown) => ({ ...createProvider('generic', options), ...changes })
-    // The list is a Map, which only its type hides.
-    ;(providers as Map<string, unknown>).set(name, { ...definition, create } as unknown as ProviderDefinition)
-  }
-  register('mail-only', { contentIsSigned: false })
-  register('names-only', { contentIsSigned: false, requiresConfirm: true })
-  const mail = { ...sources.generic, provider: 'mail-only' }
-  const names = { ...sources.generic, provider: 'names-only' }
+  const mail = { provider: 'chargebee', secrets: ['user:pass'] }
+  const names = { provider: 'mollie', classic: true }
   const warning =
-    'source mail: provider mail-only signs nothing of what an event says, so that whoever has its credential or one of its requests can make one up; give confirm'
+    'source mail: provider chargebee signs nothing of what an event says, so that whoever has its credential or one of its requests can make one up; give confirm'
   const problemsOf = (config: object) => {
     try {
       return readConfig({ sources: config }).warnings
@@ -263,9 +252,7 @@ describe('the configuration', () => {
   }
 
   test('is refused where an event only names an object that nobody fetches, and where confirm is no function', () => {
-    expect(problemsOf({ names })).toEqual([
-      'source names: provider names-only signs nothing and only names an object; give confirm',
-    ])
+    expect(problemsOf({ names })).toEqual(['source names: provider mollie signs nothing and only names an object; give confirm'])
     expect(problemsOf({ names: { ...names, confirm: 'yes' } })).toEqual([expect.stringContaining('must be a function')])
     expect(problemsOf({ names: { ...names, confirm: null } })).toEqual([expect.stringContaining('must be a function')])
   })

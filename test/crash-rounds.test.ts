@@ -1,4 +1,5 @@
 import { afterAll, expect, test } from 'vitest'
+import { checkInvariants, checkLedger } from '../src/ops/invariants.ts'
 import { startInboxiliSandbox } from '../src/sandbox/inboxili.ts'
 import { testDatabase } from './support/database.ts'
 import { apiKey, postPayment, quick, start, until } from './support/processes.ts'
@@ -94,4 +95,7 @@ test(`I2 I6 nothing acknowledged is lost and nothing is sent twice when processe
   expect(wrong).toEqual([])
   expect([...calls.values()].filter((same) => same.length > 1)).toEqual([])
   expect(acknowledged.size).toBeGreaterThan(ROUNDS * 3)
+  const violations = [...(await checkInvariants(pool, 1_000)), ...(await checkLedger(pool, sandbox.ledger))]
+  // Here more calls a minute are allowed.
+  expect(violations.filter(({ invariant }) => invariant !== 'I14')).toEqual([])
 }, 150_000)

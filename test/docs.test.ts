@@ -158,7 +158,13 @@ test('docs/api.md has every problem code', () => {
 })
 
 test('docs/api.md has every path that is routed', () => {
-  const routed = ['src/ops/routes.ts', 'src/events/routes.ts', 'src/app.ts'].flatMap((file) =>
+  const routed = [
+    'src/ops/routes.ts',
+    'src/ops/decision-routes.ts',
+    'src/ops/run-routes.ts',
+    'src/events/routes.ts',
+    'src/app.ts',
+  ].flatMap((file) =>
     [...read(file).matchAll(/\.(?:route|get|post)\('(\/[^']*)'/g)].map(([, path = '']) =>
       path.replace(/:(\w+)/g, (_hole, name: string) => (name === 'source' ? 'NAME' : name.toUpperCase())),
     ),
@@ -232,10 +238,10 @@ async function commandsUnder(...path: string[]): Promise<string[]> {
 }
 
 test('every oncehook command that the documents name exists', async () => {
-  const [top = [], sends = [], events = [], sources = [], token = []] = await Promise.all(
-    [[], ['sends'], ['events'], ['sources'], ['token']].map((path) => commandsUnder(...path)),
+  const [top = [], sends = [], events = [], runs = [], sources = [], token = []] = await Promise.all(
+    [[], ['sends'], ['events'], ['runs'], ['sources'], ['token']].map((path) => commandsUnder(...path)),
   )
-  const groups: Record<string, string[]> = { sends, events, sources, token }
+  const groups: Record<string, string[]> = { sends, events, runs, sources, token }
   const named = allCode.flatMap(({ file, piece }) =>
     [...piece.matchAll(/(?:^|\bnpx )oncehook ([a-z]+)(?: ([a-z]+))?/gm)].map(([text, verb = '', second = '']) => ({
       text: `${file}: ${text}`,

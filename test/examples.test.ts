@@ -45,6 +45,8 @@ async function load(name: string): Promise<Config> {
   const path = `examples/${name}.ts`
   for (const [, variable = ''] of readFileSync(path, 'utf8').matchAll(/env\.list\('([A-Z_]+)'\)/g))
     vi.stubEnv(variable, variable.startsWith('INBOXILI') ? 'inbx_test' : (byProvider.get(name)?.secret ?? ''))
+  for (const [, variable = ''] of readFileSync(path, 'utf8').matchAll(/env\.required\('([A-Z_]+)'\)/g))
+    vi.stubEnv(variable, 'acme')
   return loadConfig(path)
 }
 
@@ -90,7 +92,10 @@ describe.each(names)('examples/%s.ts', (name) => {
   test('each rule makes one email of a sample, whose key names the object and not the event', async () => {
     const { rules, sources } = await load(name)
     const newId = byProvider.get(name)?.definition.sample.newId ?? String
-    const [id, other] = [newId('0123456789abcdef01234567'), newId('fedcba9876543210fedcba98')] as const
+    const [id, other] = [
+      newId('0123456789abcdef01234567', '0f8fad5b-d9cb-469f-a165-70867728950e'),
+      newId('fedcba9876543210fedcba98', '7c9e6679-7425-40de-944b-e07fc1f90ae7'),
+    ] as const
 
     for (const rule of rules) {
       const source = sources.get(rule.source) ?? expect.unreachable()
@@ -117,13 +122,16 @@ test.each([
   ['chargebee', 'chargebee', 'payment_succeeded', 'https://acme.chargebee.com/api/v2/events/ev_0123456789abcdef01234567'],
   ['mercadopago', 'mercadopago', 'payment.updated', 'https://api.mercadopago.com/v1/payments/9100305419896'],
   ['mollie', 'mollie_classic', 'classic', 'https://api.mollie.com/v2/payments/tr_0123456789abcdef01234567'],
-  ['xendit', 'xendit', 'payment.succeeded', 'https://api.xendit.co/v3/payments/py-01234567-89ab-cdef-0123-4567'],
+  ['xendit', 'xendit', 'payment.succeeded', 'https://api.xendit.co/v3/payments/py-0f8fad5b-d9cb-469f-a165-70867728950e'],
 ])('examples/%s.ts asks the provider, ignores what it does not know and repeats what it can not tell', async (name, ...rest) => {
   const [source, type, url] = rest
-  vi.stubEnv('CHARGEBEE_SITE', 'acme')
   const { confirm, ...others } = (await load(name)).sources.get(source) ?? expect.unreachable()
   const newId = byProvider.get(name)?.definition.sample.newId ?? String
-  const { payload } = receive({ confirm, ...others }, type, newId('0123456789abcdef01234567'))
+  const { payload } = receive(
+    { confirm, ...others },
+    type,
+    newId('0123456789abcdef01234567', '0f8fad5b-d9cb-469f-a165-70867728950e'),
+  )
   const fetched: string[] = []
   const answering = (status: number) =>
     vi.stubGlobal('fetch', async (asked: string) => {

@@ -360,9 +360,7 @@ test('credentials and public keys are tried as they are often copied wrongly', (
   const chargebee = (secret: string) => explain({ provider: 'chargebee', secrets: [secret], headers: basic('user:pass:word') })
 
   expect(wise(pem)).toBeUndefined()
-  expect(wise(pem.replaceAll('\n', '\\n'))).toEqual(
-    said('secret_encoding', 'It fits secret 1 with real line breaks for its \\n.'),
-  )
+  expect(wise(pem.replaceAll('\n', '\\n'))).toBeUndefined()
   expect(chargebee('user:pass:word')).toBeUndefined()
   expect(chargebee("'user:pass:word'")?.detail).toBe('It fits secret 1 without the blanks or quotes around it.')
   expect(chargebee(Buffer.from('user:pass:word').toString('base64'))?.detail).toBe('It fits secret 1 decoded from base64.')

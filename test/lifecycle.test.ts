@@ -151,7 +151,6 @@ test('no file outside src/sends writes email_sends', () => {
     'sends/policies.ts',
     'sends/record.ts',
     'sends/send-once.ts',
-    'sends/settle.ts',
     'sends/sweeps.ts',
     'sends/trigger.ts',
   ])

@@ -146,7 +146,9 @@ async function comparePlays(style: Style, worlds: number): Promise<{ failures: s
   return found
 }
 
-test('I9 I10 I11 in 150 worlds in the tables any order of arrival comes to the same, and to the truth', async () => {
+test('I9 I10 I11 in 150 worlds in the tables any order of arrival comes to the same, and to the truth', {
+  timeout: 120_000,
+}, async () => {
   const own = await comparePlays('together', 130)
   const { rows } = await pool.query('select matching from sending_control')
   const shared = await comparePlays('shared', 20)

@@ -12,6 +12,7 @@ import { opsRoutes } from '../src/ops/routes.ts'
 import { createToken } from '../src/ops/tokens.ts'
 import { testDatabase } from './support/database.ts'
 import { insertAttempt, insertEvent, insertFollowUp, insertReport, insertSend, insertSettlement } from './support/ops-rows.ts'
+import { untilWaiting } from './support/sends.ts'
 
 const { pool, url } = await testDatabase()
 const { enqueueSends } = await openJobs(url)
@@ -32,6 +33,7 @@ function newApp() {
     enqueueSends,
     config: () => readConfig({ sources: {} }),
     fingerprints: () => [],
+    runs: {} as never, // its routes have tests of their own
     replay: async (id: string, actor: string, via: string) => {
       replays.push({ id, actor, via })
       return replayed
@@ -685,7 +687,9 @@ describe('waiting for a send', () => {
     expect(new Set(await Promise.all(waiting))).toEqual(new Set([200]))
   })
 
-  test('stops when the client goes away', async () => {
+  /** Asks for a send with `Prefer: wait=30`; says when the client has gone, and when the answer was given. */
+  async function askAndGo(dedupe_key: string) {
+    const gone = Promise.withResolvers<void>()
     const answered = Promise.withResolvers<number>()
     const watched = express()
       .use((_req, res, next) => {
@@ -694,6 +698,7 @@ describe('waiting for a send', () => {
           answered.resolve(performance.now())
           return json(body)
         }
+        res.once('close', gone.resolve)
         next()
       })
       .use(newApp())
@@ -703,13 +708,35 @@ describe('waiting for a send', () => {
     const { port } = server.address() as AddressInfo
     const req = httpRequest({ port, host: '127.0.0.1', path: '/v1/sends', method: 'POST', headers })
     req.on('error', () => undefined)
-    req.end(JSON.stringify({ dedupe_key: 'gone:1', message }))
+    req.end(JSON.stringify({ dedupe_key, message }))
+    return { req, gone: gone.promise, answered: answered.promise, server }
+  }
+
+  test('stops when the client goes away', async () => {
+    const { req, answered, server } = await askAndGo('gone:1')
     await expect.poll(async () => (await pool.query(`select from email_sends where dedupe_key = 'gone:1'`)).rowCount).toBe(1)
 
     const left = performance.now()
     req.destroy()
 
-    expect((await answered.promise) - left).toBeLessThan(10_000)
+    expect((await answered) - left).toBeLessThan(10_000)
+    server.close()
+  })
+
+  test('does not begin when the client has gone before the send is stored', async () => {
+    const holder = await pool.connect()
+    await holder.query('begin')
+    await insertSend(holder, 'gone:2')
+    const { req, gone, answered, server } = await askAndGo('gone:2')
+    await untilWaiting(pool)
+    req.destroy()
+    await gone
+
+    const left = performance.now()
+    await holder.query('rollback')
+    holder.release()
+
+    expect((await answered) - left).toBeLessThan(10_000)
     server.close()
   })
 })

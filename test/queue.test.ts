@@ -74,6 +74,48 @@ test('a transaction that is rolled back leaves no job', async () => {
   expect(rows.length).toBe(0)
 })
 
+test('a fresh job is fetched before a backlog that was there first, in both queues', async () => {
+  const begun: string[] = []
+  const urgencies: string[] = []
+  const release = Promise.withResolvers<void>()
+  const backlog = Array.from({ length: 50 }, (_, index) => `old-${index}`)
+  await inTransaction(pool, async (tx) => {
+    await jobs.enqueueSends(
+      tx,
+      backlog.map((key) => ({ key })),
+    )
+    await jobs.enqueueEvents(tx, backlog)
+  })
+  await inTransaction(pool, async (tx) => {
+    await jobs.enqueueSends(tx, [{ key: 'fresh', urgency: 'fresh' }])
+    await tx.query(`with new_jobs as (select json_build_object('event', 'new') as data) ${jobs.eventJobsInsert}`)
+  })
+  const wait = async (name: string) => {
+    begun.push(name)
+    await release.promise
+  }
+  const workers = await startWorkers(
+    url,
+    {
+      processEvent: (event, _isLastTry, urgency) => {
+        urgencies.push(`${event} ${urgency}`)
+        return wait(event)
+      },
+      send: wait,
+    },
+    1_000,
+    log,
+  )
+  // 8 workers with a send each, 2 with 10 events each: all hold what they fetched first.
+  await until(() => begun.length === 28, 'every worker is busy')
+  release.resolve()
+  await workers.stop(10_000)
+
+  expect(begun.slice(0, 28)).toEqual(expect.arrayContaining(['fresh', 'new']))
+  expect(urgencies).toEqual(expect.arrayContaining(['new fresh', 'old-0 backlog']))
+  await pool.query('delete from pgboss.job')
+})
+
 test('a job that fails is tried again, one that was put off is not begun early, and stopping waits for what runs', async () => {
   const tries: string[] = []
   const release = Promise.withResolvers<void>()

@@ -97,6 +97,19 @@ test('a doubled signature header is refused, whichever of the two is right', asy
   expect(await countRows(database)).toEqual(nothing)
 })
 
+test('a header that says what the event is and comes twice is refused, as nobody could tell which counts', async () => {
+  const body = '{"zen":"a"}'
+  const once = { ...signed.github(body, 'd1') }
+
+  const answers = [
+    await post('/webhooks/github', body, { ...once, 'x-github-delivery': ['d1', 'd2'] }),
+    await post('/webhooks/github', body, { ...once, 'x-github-event': ['push', 'ping'] }),
+  ]
+
+  expect(answers.map((answer) => answer.status)).toEqual([401, 401])
+  expect(await countRows(database)).toEqual(nothing)
+})
+
 describe('C-13 a source without a usable secret', () => {
   afterEach(() => {
     delete process.env.GENERIC_SECRETS

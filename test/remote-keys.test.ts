@@ -136,11 +136,20 @@ test.each([
   ],
   ['a key that may only be used with another algorithm', () => answer({ key: { ...jwk, alg: 'ES384' } })],
   ['an answer that is too long', () => answer({ key: jwk, padding: 'x'.repeat(70_000) })],
-])('%s is no key', async (_what, respond) => {
-  const { find } = fetching(respond)
+])(
+  '%s is no key and no word of the provider: it stays missing, and is asked for again a minute later',
+  async (_what, respond) => {
+    const { calls, find } = fetching(respond)
 
-  expect(await find('key-1')).toBe('unknown')
-})
+    expect(await find('key-1')).toBeUndefined()
+    clock.seconds += 59
+    expect(await find('key-1')).toBeUndefined()
+    expect(calls).toHaveLength(1)
+    clock.seconds += 1
+    await find('key-1')
+    expect(calls).toHaveLength(2)
+  },
+)
 
 test('made-up names cause thirty fetches a minute, and are no more kept than that; a key that is known is not held up', async () => {
   const { calls, find } = fetching(({ body }) => (body.includes('"key-1"') ? answer() : unknown()))
@@ -254,7 +263,7 @@ test('over HTTP an endless answer is left', async () => {
     write()
   })
 
-  expect(await find('key-1')).toBe('unknown')
+  expect(await find('key-1')).toBeUndefined()
   await closed.promise
 })
 

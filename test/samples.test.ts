@@ -34,7 +34,7 @@ describe.each(setups)('$title', (setup) => {
   })
 
   test.each(types)('a sample of %s has the ID that was asked for, and else one of its own', (type) => {
-    const id = definition.sample.newId('0123456789abcdef01234567')
+    const id = definition.sample.newId('0123456789abcdef01234567', '0f8fad5b-d9cb-469f-a165-70867728950e')
     const given = receive(setup, { type, id }).events.map((event) => event.id)
     const again = receive(setup, { type, id }).events.map((event) => event.id)
     const [first] = receive(setup, { type }).events
@@ -47,7 +47,9 @@ describe.each(setups)('$title', (setup) => {
 
   test('a sample that comes again is of the same object, and another sample is of another one', () => {
     const [type = ''] = types
-    const [id, other] = ['0123456789abcdef01234567', 'fedcba9876543210fedcba98'].map(definition.sample.newId)
+    const [id, other] = ['0123456789abcdef01234567', 'fedcba9876543210fedcba98'].map((hex) =>
+      definition.sample.newId(hex, `0f8fad5b-d9cb-469f-a165-${hex.slice(0, 12)}`),
+    )
     const objects = [id, id, other].map((it) => receive(setup, { type, ...(it && { id: it }) }).events[0]?.objectRef)
 
     if (objects[0] === null) return

@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, test, vi } from 'vitest'
+import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { showEventCommand } from '../src/cli/events.ts'
 import { type EventMeta, key, readConfig } from '../src/config.ts'
 import { findEvent } from '../src/ops/event-queries.ts'
@@ -27,12 +27,14 @@ const rule = vi.fn(({ data: { object } }: Subscription, { superseded }: EventMet
         html_body: 'See there.',
       },
 )
-service.config.current = readConfig({
+const config = readConfig({
   sources,
   followUps: [
     { name: 'state', source: 'stripe', type: ['customer.subscription.created', 'customer.subscription.updated'], email: rule },
   ],
 })
+
+service.config.current = config
 
 let callsBefore = 0
 beforeEach(async () => {
@@ -127,6 +129,35 @@ describe('an event is superseded', () => {
     await service.drain()
 
     expect(told()).toEqual([['customer.subscription.created', superseded]])
+  })
+
+  test.each([
+    [true, 'a confirmed one', { status: 'processed' }],
+    [false, 'one that was not confirmed', { status: 'ignored', error: 'not confirmed' }],
+    [false, 'one that no rule asked for', { status: 'ignored' }],
+  ])('where nothing of the event is signed, %s: by %s', async (superseded, _, columns) => {
+    const told: boolean[] = []
+    service.config.current = readConfig({
+      sources: { xendit: { provider: 'xendit', secrets: ['xnd-token-1'] } },
+      followUps: [
+        {
+          source: 'xendit',
+          type: 'payment.succeeded',
+          email: (_event: unknown, meta: EventMeta) => void told.push(meta.superseded),
+        },
+      ],
+    })
+    onTestFinished(() => {
+      service.config.current = config
+    })
+    const payment = { object_ref: 'py-1', occurred_at: new Date('2099-01-01T00:00:00Z'), livemode: null }
+    await insertEvent(pool, 'forged', { source: 'xendit', ...payment, ...columns })
+    const body = '{"event":"payment.succeeded","created":"2026-09-21T14:13:05.000Z","data":{"id":"py-1"}}'
+    await post('/webhooks/xendit', body, { 'x-callback-token': 'xnd-token-1', 'webhook-id': 'w1' })
+
+    await service.drain()
+
+    expect(told).toEqual([superseded])
   })
 
   test('not when it has no time itself', async () => {

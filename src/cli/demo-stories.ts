@@ -162,8 +162,7 @@ function payment({ url, config, operatorToken }: Launched, customer: string, num
       `/v1/events?source=${ofSource}&event_id=${encodeURIComponent(eventId)}`,
     )
     return (
-      events[0] &&
-      read<{ id: string; status: string; report: { parked: string | null } | null }>(`/v1/events/${events[0].id}`)
+      events[0] && read<{ id: string; status: string; report: { parked: string | null } | null }>(`/v1/events/${events[0].id}`)
     )
   }
   return {

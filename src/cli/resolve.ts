@@ -18,6 +18,8 @@ export interface ResolveOptions extends OutputOptions {
   /** The version that was seen; without it the send is taken as it is now. */
   version?: number | undefined
   by?: string | undefined
+  /** Of the settings: how fast the workers call. */
+  sendsPerMinute?: number | undefined
 }
 
 const decisions = ['sent', 'abandoned', 'retry', 'reopen'] as const
@@ -38,7 +40,7 @@ export async function resolveCommand(
   if (!reason.success) return usageError(reason.error.issues.map(({ message }) => ({ path: 'reason', message })))
   const messageId = messageIdSchema.optional().safeParse(options.messageId)
   if (!messageId.success) return usageError(messageId.error.issues.map(({ message }) => ({ path: 'message-id', message })))
-  const seen = key.includes('\0') ? undefined : await findSend(pool, key)
+  const seen = key.includes('\0') ? undefined : await findSend(pool, key, options.sendsPerMinute)
   if (!seen) return { stdout: '', stderr: `oncehook: no send has the key ${visible(key)}\n`, exitCode: 1 }
 
   const by = {
@@ -55,7 +57,7 @@ export async function resolveCommand(
     decision === 'sent' ? { decision, messageId: messageId.data, ...by } : { decision, ...by },
   )
   if (decided.outcome !== 'decided') return { stdout: '', stderr: `oncehook: ${refusalOf(decided)}\n`, exitCode: 1 }
-  const send = await findSend(pool, key)
+  const send = await findSend(pool, key, options.sendsPerMinute)
   if (!send) throw new Error('a send that was decided has vanished')
   if (options.json) return { stdout: jsonOutput(send), stderr: '', exitCode: 0 }
   const status = painted(tag(sendLabels[send.status], options), options)

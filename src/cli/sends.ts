@@ -17,7 +17,12 @@ import {
   words,
 } from './output.ts'
 
-export interface ListSendsOptions extends OutputOptions {
+/** Of the settings: how fast the workers call. */
+interface Rate {
+  sendsPerMinute?: number | undefined
+}
+
+export interface ListSendsOptions extends OutputOptions, Rate {
   status?: string | undefined
   recipient?: string | undefined
   q?: string | undefined
@@ -31,14 +36,14 @@ export async function listSendsCommand(db: Db, options: ListSendsOptions): Promi
   const { status, recipient, q, since, limit, cursor } = options
   const filter = sendFilter(() => new Date()).safeParse({ status, recipient, q, since, limit: limit?.toString(), cursor })
   if (!filter.success) return usageError(problemsOf(filter.error))
-  const page = await listSends(db, filter.data)
+  const page = await listSends(db, filter.data, options.sendsPerMinute)
   const stderr = listHint(page.sends.length, 'send', page.next_cursor, options)
   return { stdout: options.json ? jsonOutput(page) : rowsText(page.sends, options), stderr, exitCode: 0 }
 }
 
 /** `oncehook sends show KEY`: the same send as `GET /v1/sends/:key`, as an answer and a timeline. */
-export async function showSendCommand(db: Db, key: string, options: OutputOptions): Promise<CommandResult> {
-  const send = key.includes('\0') ? undefined : await findSend(db, key)
+export async function showSendCommand(db: Db, key: string, options: OutputOptions & Rate): Promise<CommandResult> {
+  const send = key.includes('\0') ? undefined : await findSend(db, key, options.sendsPerMinute)
   if (!send) return { stdout: '', stderr: `oncehook: no send has the key ${visible(key)}\n`, exitCode: 1 }
   return { stdout: options.json ? jsonOutput(send) : sendText(send, options), stderr: '', exitCode: 0 }
 }
@@ -53,6 +58,7 @@ function rowsText(sends: readonly SendRow[], options: OutputOptions): string {
         send.queued_at.toISOString(),
         send.message_id,
         whyOf(send),
+        send.eta?.toISOString() ?? null,
       ]),
     )
   }
@@ -62,7 +68,7 @@ function rowsText(sends: readonly SendRow[], options: OutputOptions): string {
     { text: send.dedupe_key },
     { text: send.recipient },
     { text: timeText(send.queued_at) },
-    { text: whyOf(send) },
+    { text: [whyOf(send), send.eta && `at about ${timeText(send.eta)}`].filter(Boolean).join(', ') },
   ])
   return table(['STATUS', 'KEY', 'TO', 'ASKED FOR (UTC)', 'WHY'], rows, [4, 1, 2], options)
 }
@@ -83,8 +89,15 @@ function sendText(send: Send, options: OutputOptions): string {
   return [
     `${painted(tag(sendLabels[send.status], options), options)}   ${visible(send.dedupe_key)} ${say('→')} ${visible(send.recipient)}`,
     say(visible(answerSentence(send))),
+    ...askersOf(send).map((line) => say(visible(line))),
     ...(send.subject === null ? [] : [`Subject: ${visible(send.subject)}`]),
     ...lines,
     '',
   ].join('\n')
+}
+
+/** Several events that made one email, and why they did. */
+function askersOf({ explanation, events }: Send): string[] {
+  if (explanation === null) return []
+  return [explanation, ...events.map(({ source, type, event_id }) => `  ${source} ${type ?? '–'} ${event_id}`)]
 }

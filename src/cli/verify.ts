@@ -2,10 +2,10 @@ import { createPublicKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { z } from 'zod'
 import { type ExplainedSource, type Explanation, explainRefusal } from '../providers/explain.ts'
-import type { Provider, ProviderDefinition, WebhookRequest } from '../providers/provider.ts'
+import { hasDoubledFact, type Provider, type ProviderDefinition, type WebhookRequest } from '../providers/provider.ts'
 import { readEvents, type Unusable } from '../providers/read-events.ts'
 import { createProvider, providers } from '../providers/registry.ts'
-import { type Keyring, type Reason, verify } from '../providers/signature.ts'
+import { type Keyring, type Reason, type Verdict, verify } from '../providers/signature.ts'
 import { jsonOutput, visible } from './output.ts'
 
 const request = z.looseObject({
@@ -124,7 +124,9 @@ function judge(captured: CapturedRequest, sources: ReadonlyMap<string, Explained
     query,
   }
   const keyring = keyringOf(config, provider)
-  const verdict = verify(provider.scheme, received, secrets, now, toleranceSeconds, keyring)
+  const verdict: Verdict = hasDoubledFact(provider, received.headers)
+    ? { ok: false, reason: 'malformed_signature' }
+    : verify(provider.scheme, received, secrets, now, toleranceSeconds, keyring)
   if (!verdict.ok) {
     const explanation = explainRefusal({
       source: source.explained,

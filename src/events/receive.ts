@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { Source } from '../config.ts'
 import { reached } from '../fault-points.ts'
-import type { WebhookRequest } from '../providers/provider.ts'
+import { hasDoubledFact, type WebhookRequest } from '../providers/provider.ts'
 import { readEvents } from '../providers/read-events.ts'
 import { type Keyring, type Reason, type Verdict, verify } from '../providers/signature.ts'
 import type { Fingerprints } from './fingerprint.ts'
@@ -63,6 +63,7 @@ export async function receive(deps: ReceiveDeps, source: Source, request: Webhoo
 
 function judge({ now }: ReceiveDeps, source: Source, request: WebhookRequest, ring: Keyring): Verdict {
   const { provider, secrets, toleranceSeconds } = source
+  if (hasDoubledFact(provider, request.headers)) return { ok: false, reason: 'malformed_signature' }
   return verify(provider.scheme, request, secrets, Math.floor(now() / 1000), toleranceSeconds, ring)
 }
 

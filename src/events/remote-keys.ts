@@ -29,6 +29,7 @@ const NEW_NAMES_A_MINUTE = 30
 interface SourceKeys {
   keys: Map<string, KnownKey>
   unknownUntil: Map<string, number>
+  untrustedUntil: Map<string, number>
   fetching: Map<string, Promise<void>>
   mayFetch(nowSeconds: number): boolean
 }
@@ -46,6 +47,7 @@ export function createRemoteKeys({ log, fetch = globalThis.fetch, now = Date.now
     const found = known.get(source) ?? {
       keys: new Map(),
       unknownUntil: new Map(),
+      untrustedUntil: new Map(),
       fetching: new Map(),
       mayFetch: bucket(NEW_NAMES_A_MINUTE),
     }
@@ -70,7 +72,7 @@ export function createRemoteKeys({ log, fetch = globalThis.fetch, now = Date.now
   }
 
   async function fetchKey(source: Source, remote: RemoteKeys, name: string): Promise<void> {
-    const { keys, unknownUntil } = keysOf(source)
+    const { keys, unknownUntil, untrustedUntil } = keysOf(source)
     fetches += 1
     const answer = await callProvider(fetch, remote.request(name, source.secrets)).finally(() => {
       fetches -= 1
@@ -79,7 +81,10 @@ export function createRemoteKeys({ log, fetch = globalThis.fetch, now = Date.now
     const found = answer && readKey(remote, answer, name, nowSeconds)
     // Never the name, which is what an unsigned request said.
     const facts = { source: source.name, status: answer?.status }
-    if (found === undefined) return log.warn(facts, 'a key could not be fetched from the provider')
+    if (found === undefined) {
+      if (answer?.status === 200) keep(untrustedUntil, name, nowSeconds + UNKNOWN_SECONDS)
+      return log.warn(facts, 'a key could not be fetched from the provider, or not be trusted')
+    }
     if (found === 'none') {
       keep(unknownUntil, name, nowSeconds + UNKNOWN_SECONDS)
       return log.warn(facts, 'the provider has no key that could be trusted under this name')
@@ -96,9 +101,12 @@ export function createRemoteKeys({ log, fetch = globalThis.fetch, now = Date.now
         const word = await ask(source, provider.postback, request)
         return () => word
       }
-      const { keys, fetching, mayFetch } = keysOf(source)
+      const { keys, untrustedUntil, fetching, mayFetch } = keysOf(source)
       let running = fetching.get(name)
-      const mayStart = () => fetches < MOST_FETCHES_AT_ONCE && (keys.has(name) || mayFetch(now() / 1000))
+      const mayStart = () =>
+        now() / 1000 >= (untrustedUntil.get(name) ?? 0) &&
+        fetches < MOST_FETCHES_AT_ONCE &&
+        (keys.has(name) || mayFetch(now() / 1000))
       if (!running && provider.remoteKeys && mayStart()) {
         running = fetchKey(source, provider.remoteKeys, name).finally(() => fetching.delete(name))
         fetching.set(name, running)
@@ -115,7 +123,8 @@ function readKey(
   name: string,
   nowSeconds: number,
 ): KnownKey | 'none' | undefined {
-  if (status === 200) return (text !== undefined && remote.read(text, name, nowSeconds)) || 'none'
+  // What can't be read or trusted may be a proxy's page, or a chain that this machine doesn't know: no word of the provider.
+  if (status === 200) return text === undefined ? undefined : remote.read(text, name, nowSeconds)
   const isNone = remote.isNone?.(status, text ?? '') ?? [400, 404, 410].includes(status)
   return isNone ? 'none' : undefined
 }

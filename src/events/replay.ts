@@ -27,20 +27,9 @@ export type Replayed =
  */
 export async function replayEvent(deps: ReplayDeps, id: string, actor: string, via: string): Promise<Replayed> {
   const queued = await inTransaction(deps.pool, async (tx) => {
-    const { rows } = await tx.query<{ status: string }>(
-      `with old as (
-         select id, status from webhook_events
-         where id = $1 and status in ('processed', 'ignored', 'failed', 'quarantined') and body_emptied_at is null and not ${isOnlyBytes}
-         for update
-       )
-       update webhook_events events set status = 'pending', processed_at = null, error = null from old where events.id = old.id
-       returning old.status`,
-      [id],
-    )
-    if (!rows[0]) return false
-    await deps.enqueueEvents(tx, [id])
-    await audit(tx, id, actor, via, rows[0].status)
-    return true
+    const [requeued] = await requeueEvents(tx, deps.enqueueEvents, [id])
+    if (requeued) await audit(tx, id, actor, via, requeued.status)
+    return requeued !== undefined
   })
   if (queued) return { outcome: 'queued' }
 
@@ -54,8 +43,34 @@ export async function replayEvent(deps: ReplayDeps, id: string, actor: string, v
   return is_only_bytes ? readAnew(deps, id, status, actor, via) : { outcome: 'pending' }
 }
 
+/**
+ * Makes closed events wait to be processed again, with their jobs; answers which, and as what they had ended. The rows are locked in
+ * the order of their ID, as by all who take several.
+ */
+export async function requeueEvents(
+  tx: Tx,
+  enqueue: ReplayDeps['enqueueEvents'],
+  ids: readonly string[],
+): Promise<{ id: string; status: string }[]> {
+  const { rows } = await tx.query<{ id: string; status: string }>(
+    `with old as materialized (
+       select id, status from webhook_events
+       where id = any ($1) and status in ('processed', 'ignored', 'failed', 'quarantined') and body_emptied_at is null and not ${isOnlyBytes}
+       order by id for update
+     )
+     update webhook_events events set status = 'pending', processed_at = null, error = null from old where events.id = old.id
+     returning old.id, old.status`,
+    [ids],
+  )
+  await enqueue(
+    tx,
+    rows.map(({ id }) => id),
+  )
+  return rows
+}
+
 /** What was unusable, whether it has been read since or not: a row that keeps bytes, and no event that rules could act on. */
-const isOnlyBytes = `(id_basis = 'body_hash' and type is null)`
+export const isOnlyBytes = `(id_basis = 'body_hash' and type is null)`
 
 async function readAnew(deps: ReplayDeps, id: string, before: string, actor: string, via: string): Promise<Replayed> {
   const stored = await findStoredRequest(deps.pool, id)

@@ -3,6 +3,7 @@ import { type JobResult, type JobWithMetadata, PgBoss } from 'pg-boss'
 import type { Db, Tx } from '../db.ts'
 import { reached } from '../fault-points.ts'
 import type { Log } from '../log.ts'
+import type { SendJob, Urgency } from '../sends/trigger.ts'
 
 // The only user of the job library. The queue is at least once and has no fence: a job that runs twice, or late, must find
 // by the rows themselves that there is nothing left to do.
@@ -13,6 +14,10 @@ const WAKE_CHANNEL = 'oncehook_jobs'
 
 /** Tries of an event whose rule throws: some 13 hours with the delays between them. */
 const PROCESS_TRIES = 24
+
+/** The library takes the highest priority first, and the oldest of it. New events and fresh sends have its default. */
+const BACKLOG_PRIORITY = -1
+const priorityOf = (urgency: Urgency = 'backlog') => (urgency === 'fresh' ? 0 : BACKLOG_PRIORITY)
 
 const common = { heartbeatSeconds: 10, retryBackoff: true, expireInSeconds: 900, deleteAfterSeconds: 600 }
 const queueOptions = (retryDelayMs: number) => {
@@ -45,7 +50,8 @@ export interface Jobs {
   eventJobsInsert: string
   /** Wakes the workers when the transaction commits; to be called from the final select. */
   wake: string
-  enqueueSends(tx: Tx, jobs: readonly { key: string; startAfter?: Date | undefined }[]): Promise<void>
+  enqueueSends(tx: Tx, jobs: readonly SendJob[]): Promise<void>
+  /** Of events that were here before: replayed ones, and those that the sweep found without a job. New ones go first. */
   enqueueEvents(tx: Tx, events: readonly string[]): Promise<void>
 }
 
@@ -77,14 +83,18 @@ export async function openJobs(databaseUrl: string): Promise<Jobs> {
           tx,
           SEND,
           sendInsert,
-          jobs.map(({ key, startAfter }) => ({ data: { key }, ...(startAfter && { startAfter: startAfter.toISOString() }) })),
+          jobs.map(({ key, startAfter, urgency }) => ({
+            data: { key },
+            priority: priorityOf(urgency),
+            ...(startAfter && { startAfter: startAfter.toISOString() }),
+          })),
         ),
       enqueueEvents: (tx, events) =>
         enqueue(
           tx,
           PROCESS_EVENT,
           eventInsert,
-          events.map((event) => ({ data: { event } })),
+          events.map((event) => ({ data: { event }, priority: BACKLOG_PRIORITY })),
         ),
     }
   } finally {
@@ -130,7 +140,8 @@ export async function findEventsWithoutJob(db: Db): Promise<string[]> {
 }
 
 export interface Handlers {
-  processEvent(event: string, isLastTry: boolean): Promise<void>
+  /** What the event asks for is as urgent as its own job. */
+  processEvent(event: string, isLastTry: boolean, urgency: Urgency): Promise<void>
   send(key: string): Promise<void>
 }
 
@@ -194,7 +205,13 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
       wake.get(queue)?.push(id)
     }
   }
-  await work(PROCESS_EVENT, 2, 10, (job) => handlers.processEvent(job.data.event ?? '', job.retryCount >= job.retryLimit))
+  await work(PROCESS_EVENT, 2, 10, (job) =>
+    handlers.processEvent(
+      job.data.event ?? '',
+      job.retryCount >= job.retryLimit,
+      job.priority === BACKLOG_PRIORITY ? 'backlog' : 'fresh',
+    ),
+  )
   await work(SEND, 8, 1, (job) => handlers.send(job.data.key ?? ''))
 
   const listener = listen(databaseUrl, (queue) => {

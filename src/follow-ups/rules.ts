@@ -1,5 +1,5 @@
 import type pg from 'pg'
-import type { Config, EventMeta, Source } from '../config.ts'
+import type { Config, Source } from '../config.ts'
 import { inTransaction, isStorageAway, type Tx } from '../db.ts'
 import type { Log } from '../log.ts'
 import { readReport } from '../providers/catalog/inboxili.ts'
@@ -7,27 +7,15 @@ import { requestOf } from '../providers/provider.ts'
 import { payloadOf } from '../providers/read-events.ts'
 import { acceptForm } from '../sends/address.ts'
 import { rematch, settle } from '../sends/settle.ts'
-import { type EnqueueSends, triggerSend } from '../sends/trigger.ts'
+import { type EnqueueSends, triggerSend, type Urgency } from '../sends/trigger.ts'
 import { askConfirm, askRule, textOf, type Wanted } from './answers.ts'
+import { findPending, metaOf, rulesFor, type StoredEvent } from './stored-event.ts'
 
 export interface ProcessDeps {
   pool: pg.Pool
   config(): Config
   enqueue: EnqueueSends
   log: Log
-}
-
-interface StoredEvent {
-  id: string
-  source: string
-  event_id: string
-  type: string | null
-  livemode: boolean | null
-  occurred_at: Date | null
-  received_at: Date
-  object_ref: string | null
-  headers: Record<string, string>
-  body: Buffer | null
 }
 
 /** Tells whether anything is to happen on an event of this type: a rule, or the settlement. */
@@ -38,14 +26,15 @@ export function isWanted({ rules }: Config, source: Source, type: string | null)
 /**
  * Processes one stored event: settles with it, or queues the emails that the rules want. `processed_at` is set in the same
  * transaction, so that a job that runs twice does it once. Rejects when it may do better later: a rule failed (what the other
- * rules wanted is queued all the same) or storage is away. In the end the event is processed or visibly failed.
+ * rules wanted is queued all the same) or storage is away. In the end the event is processed or visibly failed. Its emails are as
+ * urgent as it is.
  */
-export async function processEvent(deps: ProcessDeps, id: string, isLastTry: boolean): Promise<void> {
+export async function processEvent(deps: ProcessDeps, id: string, isLastTry: boolean, urgency: Urgency = 'fresh'): Promise<void> {
   const event = await findPending(deps.pool, id)
   if (!event) return
   let isToBeRepeated: boolean
   try {
-    isToBeRepeated = await processPending(deps, event, isLastTry)
+    isToBeRepeated = await processPending(deps, event, isLastTry, urgency)
   } catch (error) {
     if (isStorageAway(error)) throw error
     deps.log.error({ error, event: id }, 'processing failed')
@@ -54,7 +43,7 @@ export async function processEvent(deps: ProcessDeps, id: string, isLastTry: boo
   if (isToBeRepeated) throw new Error(`event ${id} is not processed yet; the queue tries again`)
 }
 
-async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: boolean): Promise<boolean> {
+async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: boolean, urgency: Urgency): Promise<boolean> {
   const config = deps.config()
   const source = config.sources.get(event.source)
   if (!source) return fail(deps, event, `source ${event.source} is not configured`, isLastTry)
@@ -79,58 +68,18 @@ async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: 
     return false
   }
 
-  const isOtherMode = event.livemode !== null && event.livemode !== (source.mode === 'live')
-  const rules = isOtherMode
-    ? []
-    : config.rules.filter((rule) => rule.source === source.name && event.type !== null && rule.types.has(event.type))
+  const rules = rulesFor(config, source, event)
   const close = (closing: Closing, wanted: readonly Wanted[]) =>
-    inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, closing, wanted, isLastTry))
+    inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, closing, wanted, isLastTry, urgency))
   if (rules.length === 0) return close({ status: 'ignored', error: null }, [])
 
   // What follows may await the network, so it comes before the transaction.
-  const meta: EventMeta = {
-    source: event.source,
-    eventId: event.event_id,
-    type: event.type,
-    occurredAt: event.occurred_at,
-    receivedAt: event.received_at,
-    livemode: event.livemode,
-    superseded: event.object_ref !== null && (await isSuperseded(deps.pool, event.id, source.mode === 'live')),
-  }
+  const meta = await metaOf(deps.pool, source, event)
   const confirmed = await askConfirm(source, payload, meta)
   if (!confirmed) return close({ status: 'ignored', error: 'not confirmed' }, [])
   if ('error' in confirmed) return fail(deps, event, `confirm: ${confirmed.error}`, isLastTry)
   const wanted = (await Promise.all(rules.map((rule) => askRule(rule, confirmed.payload, meta)))).flat()
   return close({ status: 'processed', error: null }, wanted)
-}
-
-async function findPending(pool: pg.Pool, id: string): Promise<StoredEvent | undefined> {
-  const { rows } = await pool.query<StoredEvent>({
-    name: 'find-pending-event',
-    text: `select id, source, event_id, type, livemode, occurred_at, events.received_at, object_ref, headers,
-        coalesce(events.body, bodies.body) as body
-      from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256
-      where id = $1 and status = 'pending' and processed_at is null`,
-    values: [id],
-  })
-  return rows[0]
-}
-
-/**
- * Tells whether a later event of the same object and mode, by the provider's time, is stored. What is quarantined says nothing yet,
- * and what names no mode is of the source's.
- */
-async function isSuperseded(pool: pg.Pool, id: string, isLive: boolean): Promise<boolean> {
-  const { rows } = await pool.query<{ is_superseded: boolean }>({
-    name: 'is-superseded',
-    text: `select exists (
-        select from webhook_events this join webhook_events later
-          on later.source = this.source and later.object_ref = this.object_ref and later.occurred_at > this.occurred_at
-        where this.id = $1 and later.status <> 'quarantined' and coalesce(later.livemode, $2) = $2
-      ) as is_superseded`,
-    values: [id, isLive],
-  })
-  return rows[0]?.is_superseded === true
 }
 
 /** How an event ends where nothing goes wrong. */
@@ -147,6 +96,7 @@ async function followUp(
   closing: Closing,
   wanted: readonly Wanted[],
   isLastTry: boolean,
+  urgency: Urgency,
 ): Promise<boolean> {
   // First, as it locks the event's row: two workers with one job go through here one after the other.
   if (!(await markProcessed(tx, event, closing))) return false
@@ -166,7 +116,12 @@ async function followUp(
   }
   // In the order of their keys, so that two events that ask for the same ones don't deadlock.
   for (const { rule, send } of sends.sort((a, b) => (a.send.key < b.send.key ? -1 : 1))) {
-    const triggered = await triggerSend(tx, enqueue, { ...send, sourceEvent: event.id, requestedBy: `event:${event.id}` })
+    const triggered = await triggerSend(tx, enqueue, {
+      ...send,
+      sourceEvent: event.id,
+      requestedBy: `event:${event.id}`,
+      urgency,
+    })
     if (triggered.outcome === 'rate_limited') throw new Error('a rule asked for an unguarded send, which no schema lets through')
     if (triggered.outcome === 'held' && acceptForm(triggered.recipient) !== acceptForm(send.message.to)) {
       const error = `key_taken: ${send.key} belongs to a send to another recipient`

@@ -15,6 +15,7 @@ import { findSending } from './sending-queries.ts'
 export interface DecisionDeps {
   pool: pg.Pool
   enqueueSends: EnqueueSends
+  sendsPerMinute?: number | undefined
   isExclusive(): boolean
   log: Log
 }
@@ -42,7 +43,7 @@ const sendingSwitch = z.strictObject({ version, paused: z.boolean(), reason: rea
 const matchingSwitch = z.strictObject({ version, mode: z.enum(['auto', 'suggest']), reason: reasonSchema })
 
 /** What people decide: each with the version that they saw, and a reason; whoever comes second gets 409. */
-export function decisionRoutes({ pool, enqueueSends, isExclusive, log }: DecisionDeps): Router {
+export function decisionRoutes({ pool, enqueueSends, sendsPerMinute, isExclusive, log }: DecisionDeps): Router {
   const router = Router({ caseSensitive: true, strict: true })
   const json = express.json({ limit: 20_000 })
 
@@ -66,7 +67,7 @@ export function decisionRoutes({ pool, enqueueSends, isExclusive, log }: Decisio
     }
     // Events that waited for it; if it fails, the sweep does it.
     await rematch(pool, decided.matchKey, isExclusive()).catch((error: unknown) => log.warn({ error }, 'matching again failed'))
-    res.json(await findSend(pool, key))
+    res.json(await findSend(pool, key, sendsPerMinute))
   }
 
   router

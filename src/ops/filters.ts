@@ -108,6 +108,24 @@ export const eventFilter = (now: () => Date) =>
   })
 export type EventFilter = z.output<ReturnType<typeof eventFilter>>
 
+/** Which events a replay takes. What waits for a person's look is left out unless the filter names it; what is pending waits anyway. */
+export const replayFilter = (now: () => Date) =>
+  z
+    .strictObject({
+      source: text.optional(),
+      type: text.optional(),
+      status: z
+        .array(z.enum(['processed', 'ignored', 'failed', 'quarantined']))
+        .min(1)
+        .max(4)
+        .optional(),
+      since: since(now).optional(),
+      until: since(now).optional(),
+      event_ids: z.array(text).min(1).max(1_000).optional(),
+    })
+    .refine((filter) => Object.values(filter).some((value) => value !== undefined), 'must name something')
+    .transform((filter) => ({ ...filter, status: filter.status ?? ['processed', 'ignored', 'failed'] }))
+
 /** What is wrong with an input, by place; the input's own values are not repeated. */
 export function problemsOf(error: z.ZodError): { path: string; message: string }[] {
   const at = (path: readonly PropertyKey[]) => path.map(String).join('.').slice(0, 200)

@@ -55,7 +55,12 @@ export type Requested =
   | { outcome: 'rate_limited' }
 
 /** Queues the send, or finds the one that holds its key; the same request twice is one send. */
-export async function requestSend(pool: pg.Pool, enqueue: EnqueueSends, body: SendBody, requestedBy: string): Promise<Requested> {
+export async function requestSend(
+  pool: pg.Pool,
+  enqueue: EnqueueSends,
+  body: SendBody,
+  { requestedBy, sendsPerMinute }: { requestedBy: string; sendsPerMinute?: number | undefined },
+): Promise<Requested> {
   const { dedupe_key: key, policy, message } = body
   const triggered = await inTransaction(pool, (tx) =>
     triggerSend(tx, enqueue, { key, policy, message, sourceEvent: undefined, requestedBy }),
@@ -64,11 +69,11 @@ export async function requestSend(pool: pg.Pool, enqueue: EnqueueSends, body: Se
     return { outcome: 'conflict', status: triggered.status, fields: triggered.differs }
   }
   if (triggered.outcome === 'rate_limited') return triggered
-  return { outcome: triggered.outcome, send: await sendOf(pool, triggered.key) }
+  return { outcome: triggered.outcome, send: await sendOf(pool, triggered.key, sendsPerMinute) }
 }
 
-async function sendOf(pool: pg.Pool, key: string): Promise<Send> {
-  const send = await findSend(pool, key)
+async function sendOf(pool: pg.Pool, key: string, sendsPerMinute?: number): Promise<Send> {
+  const send = await findSend(pool, key, sendsPerMinute)
   if (!send) throw new Error('a send that was committed has vanished: rows of email_sends must never be deleted')
   return send
 }
@@ -85,7 +90,7 @@ export function waitSeconds(prefer: string | undefined): number {
 }
 
 /** Waits for sends to be under way no longer. No connection is held between two looks, and the number of those who wait is bounded. */
-export function createWaitingRoom(pool: pg.Pool) {
+export function createWaitingRoom(pool: pg.Pool, sendsPerMinute?: number) {
   let waiting = 0
   return {
     /** Resolves with the send as it is in the end; at once when too many wait already. An abort ends the wait. */
@@ -103,7 +108,7 @@ export function createWaitingRoom(pool: pg.Pool) {
       } finally {
         waiting -= 1
       }
-      return signal.aborted ? send : sendOf(pool, send.dedupe_key)
+      return signal.aborted ? send : sendOf(pool, send.dedupe_key, sendsPerMinute)
     },
   }
 }

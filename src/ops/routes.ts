@@ -3,6 +3,7 @@ import type pg from 'pg'
 import type { Config } from '../config.ts'
 import type { Fingerprints } from '../events/fingerprint.ts'
 import type { Replayed } from '../events/replay.ts'
+import type { RunDeps } from '../events/runs.ts'
 import type { Log } from '../log.ts'
 import { type ProblemCode, sendProblem } from '../problem.ts'
 import type { EnqueueSends } from '../sends/trigger.ts'
@@ -11,6 +12,7 @@ import { decisionRoutes } from './decision-routes.ts'
 import { findEvent, findEventBody, listEvents } from './event-queries.ts'
 import { eventFilter, readRowId, sendFilter } from './filters.ts'
 import { createWaitingRoom, isTooDeep, isUnderWay, requestSend, sendRequestSchema, waitSeconds } from './request-send.ts'
+import { runRoutes } from './run-routes.ts'
 import { findSend, listSends } from './send-queries.ts'
 import { findSource, listSources, type Setup } from './source-queries.ts'
 
@@ -18,10 +20,13 @@ export interface OpsDeps {
   pool: pg.Pool
   log: Log
   replay(id: string, actor: string, via: string): Promise<Replayed>
+  runs: RunDeps
   enqueueSends: EnqueueSends
   config(): Config
   fingerprints: Fingerprints
   publicUrl?: string | undefined
+  /** As the workers have it, for what is said of those who wait. */
+  sendsPerMinute?: number | undefined
   now?: (() => Date) | undefined
   /** Aborted when the process stops: who waits for a send then gets it as it is. */
   stopping?: AbortSignal | undefined
@@ -31,9 +36,20 @@ const MAX_BODY_BYTES = 1_500_000
 
 /** The JSON API under /v1. Whatever no route here takes ends as 404, so other routes of /v1 stand before it. */
 export function opsRoutes(deps: OpsDeps): Router {
-  const { pool, log, replay, enqueueSends, config, fingerprints, publicUrl, now = () => new Date(), stopping } = deps
+  const {
+    pool,
+    log,
+    replay,
+    enqueueSends,
+    config,
+    fingerprints,
+    publicUrl,
+    sendsPerMinute,
+    now = () => new Date(),
+    stopping,
+  } = deps
   const setup = (): Setup => ({ config: config(), fingerprints, publicUrl, now: now() })
-  const waitingRoom = createWaitingRoom(pool)
+  const waitingRoom = createWaitingRoom(pool, sendsPerMinute)
   const router = Router({ caseSensitive: true, strict: true })
   router.use('/v1', neverCached, bearer(pool))
 
@@ -41,13 +57,16 @@ export function opsRoutes(deps: OpsDeps): Router {
     .route('/v1/sends')
     .get(only('reader', 'operator'), async (req, res) => {
       const filter = checked(res, sendFilter(now), req.query)
-      if (filter) res.json(await listSends(pool, filter))
+      if (filter) res.json(await listSends(pool, filter, sendsPerMinute))
     })
     .post(only('operator', 'sender'), express.json({ limit: MAX_BODY_BYTES }), async (req, res) => {
       if (isTooDeep(req.body)) return void sendProblem(res, 400, 'invalid_request', 'the body is nested too deeply')
       const body = checked(res, sendRequestSchema, req.body)
       if (!body) return
-      const requested = await requestSend(pool, enqueueSends, body, `token:${callerOf(res).name}`)
+      const requested = await requestSend(pool, enqueueSends, body, {
+        requestedBy: `token:${callerOf(res).name}`,
+        sendsPerMinute,
+      })
       log.info({ outcome: requested.outcome, by: callerOf(res).name, request: res.locals.requestId }, 'send requested')
       if (requested.outcome === 'conflict') {
         const { status: send_status, fields } = requested
@@ -68,7 +87,7 @@ export function opsRoutes(deps: OpsDeps): Router {
     .route('/v1/sends/:key')
     .get(async (req, res) => {
       const key = req.params.key
-      const send = key.includes('\0') ? undefined : await findSend(pool, key)
+      const send = key.includes('\0') ? undefined : await findSend(pool, key, sendsPerMinute)
       if (!send) return void sendProblem(res, 404, 'not_found', 'no send has this key')
       res.json(send)
     })
@@ -128,7 +147,8 @@ export function opsRoutes(deps: OpsDeps): Router {
     })
     .all(methodNotAllowed('GET, HEAD'))
 
-  router.use(decisionRoutes({ pool, enqueueSends, log, isExclusive: () => config().account === 'exclusive' }))
+  router.use(decisionRoutes({ pool, enqueueSends, sendsPerMinute, log, isExclusive: () => config().account === 'exclusive' }))
+  router.use(runRoutes(deps.runs, { log, now }))
   router.use('/v1', (_req, res) => sendProblem(res, 404, 'not_found'))
   router.use(onBadRequest)
   return router
@@ -144,7 +164,11 @@ const replayRefusals: { [Outcome in Replayed['outcome']]?: [number, ProblemCode,
 /** Aborted when the client goes away or the process stops. */
 function untilGone(res: Response, stopping: AbortSignal | undefined): AbortSignal {
   const gone = new AbortController()
+  // It may have gone before anybody listened.
+  if (res.destroyed) gone.abort()
   res.once('close', () => gone.abort())
+  // It may have gone while its send was being stored.
+  if (res.destroyed) gone.abort()
   return stopping ? AbortSignal.any([gone.signal, stopping]) : gone.signal
 }
 

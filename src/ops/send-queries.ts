@@ -1,8 +1,10 @@
 import type { Db } from '../db.ts'
 import type { State, Status } from '../sends/lifecycle.ts'
 import type { Message } from '../sends/message.ts'
+import { findEtas } from './eta.ts'
 import { encodeCursor, type SendFilter } from './filters.ts'
 import { type Moment, timelineOf } from './timeline.ts'
+import { explanationOf } from './words.ts'
 
 // Read-only. An attempt is told by its number: its id is a claim token and never leaves the database.
 
@@ -31,7 +33,12 @@ export interface SendRow {
   settled_at: Date | null
   settled_by: string | null
   last_error: string | null
+  /** About when it is called; null unless it waits and sending runs. */
+  eta: Date | null
 }
+
+/** As the table has it. */
+type StoredSend = Omit<SendRow, 'eta'>
 
 interface Attempt {
   number: number
@@ -84,6 +91,8 @@ interface Settlement {
   from_state: string
   to_state: string
   candidates: { dedupe_key: string; attempt: number }[]
+  /** What made it certain; for a line of a sending log its number and hash. */
+  evidence: Record<string, unknown> | null
   event_at: Date | null
   actor: string
   at: Date
@@ -96,6 +105,8 @@ export interface Send extends SendRow {
   events: SendEvent[]
   reports: Report[]
   settlements: Settlement[]
+  /** Why several events made one email; null where that isn't so. */
+  explanation: string | null
   timeline: Moment[]
 }
 
@@ -123,9 +134,13 @@ const LIST = `select ${ROW}, to_char(queued_at at time zone 'utc', 'YYYY-MM-DD"T
   limit $9`
 
 /** The sends that a filter wants, newest first, and where the next page begins; null when this is the last. */
-export async function listSends(db: Db, filter: SendFilter): Promise<{ sends: SendRow[]; next_cursor: string | null }> {
+export async function listSends(
+  db: Db,
+  filter: SendFilter,
+  sendsPerMinute?: number,
+): Promise<{ sends: SendRow[]; next_cursor: string | null }> {
   const { status, recipient, q, since, limit, cursor } = filter
-  const { rows } = await db.query<SendRow & { place: string }>(LIST, [
+  const { rows } = await db.query<StoredSend & { place: string }>(LIST, [
     status?.length === 1 ? status[0] : null,
     status !== undefined && status.length > 1 ? status : null,
     recipient ?? null,
@@ -139,8 +154,9 @@ export async function listSends(db: Db, filter: SendFilter): Promise<{ sends: Se
   ])
   const shown = rows.slice(0, limit)
   const last = rows.length > limit ? shown.at(-1) : undefined
+  const etas = await findEtas(db, shown, sendsPerMinute)
   return {
-    sends: shown.map(({ place: _, ...row }) => row),
+    sends: shown.map(({ place: _, ...row }) => ({ ...row, eta: etas.get(row.dedupe_key) ?? null })),
     next_cursor: last ? encodeCursor([last.place, last.dedupe_key]) : null,
   }
 }
@@ -152,8 +168,8 @@ function likePattern(part: string): string {
 }
 
 /** One send by its key, with its attempts, events, reports, settlements and timeline. */
-export async function findSend(db: Db, key: string): Promise<Send | undefined> {
-  const { rows } = await db.query<SendRow & { message: Message }>(
+export async function findSend(db: Db, key: string, sendsPerMinute?: number): Promise<Send | undefined> {
+  const { rows } = await db.query<StoredSend & { message: Message }>(
     `select ${ROW}, message from email_sends where dedupe_key = $1`,
     [key],
   )
@@ -177,7 +193,7 @@ export async function findSend(db: Db, key: string): Promise<Send | undefined> {
     [key],
   )
   const { rows: settlements } = await db.query<Settlement>(
-    `select settlements.id, number as attempt, event, grade, rule_version, from_state, to_state, event_at, actor, at, (
+    `select settlements.id, number as attempt, event, grade, rule_version, from_state, to_state, evidence, event_at, actor, at, (
        select coalesce(json_agg(json_build_object('dedupe_key', candidate.dedupe_key, 'attempt', candidate.number) order by candidate.claimed_at), '[]')
        from send_attempts candidate where candidate.id = any (array(
          select value::uuid from jsonb_array_elements_text(settlements.candidates) value where value ~ '^[0-9a-f-]{36}$'))
@@ -185,8 +201,10 @@ export async function findSend(db: Db, key: string): Promise<Send | undefined> {
      from settlements join send_attempts attempts on attempts.id = settlements.attempt where settlements.dedupe_key = $1 order by settlements.id`,
     [key],
   )
-  const send = { ...row, attempts, events, reports, settlements }
-  return { ...send, timeline: timelineOf(send) }
+  const etas = await findEtas(db, [row], sendsPerMinute)
+  const { message, ...stored } = row
+  const send = { ...stored, eta: etas.get(key) ?? null, message, attempts, events, reports, settlements }
+  return { ...send, explanation: explanationOf(send), timeline: timelineOf(send) }
 }
 
 /** The state of a send, for those who wait for it. */

@@ -22,7 +22,7 @@ const attemptOutcomes: Record<string, string> = {
 }
 
 /** Tells what happened, in the order of the times; what happened at the same time stays in the order of cause and effect. */
-export function timelineOf(send: Omit<Send, 'timeline'>): Moment[] {
+export function timelineOf(send: Omit<Send, 'timeline' | 'explanation'>): Moment[] {
   const moments: Moment[] = []
   const add = (at: Date | null, kind: Moment['kind'], ...parts: (string | null | false)[]) => {
     if (at) moments.push({ at, kind, text: parts.filter(Boolean).join(' ') })
@@ -49,8 +49,9 @@ export function timelineOf(send: Omit<Send, 'timeline'>): Moment[] {
   for (const report of send.reports) {
     add(report.received_at, 'report', report.bounce_kind, report.kind, report.message_id, `(call ${report.attempt})`)
   }
-  for (const { at, from_state, to_state, grade, actor, event, rule_version, candidates } of send.settlements) {
-    const by = event === null ? actor : `event ${event}`
+  for (const { at, from_state, to_state, grade, actor, event, rule_version, candidates, evidence } of send.settlements) {
+    const line = evidence?.line === undefined ? '' : `, line ${evidence.line} of a sending log`
+    const by = event === null ? `${actor}${line}` : `event ${event}`
     const count = `${candidates.length} ${candidates.length === 1 ? 'candidate' : 'candidates'}`
     add(at, 'settled', `${from_state} → ${to_state}, grade ${grade}, by ${by}, rule v${rule_version}; ${count}`)
   }

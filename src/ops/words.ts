@@ -1,6 +1,6 @@
 import type { Status } from '../sends/lifecycle.ts'
 import type { EventStatus } from './filters.ts'
-import type { SendRow } from './send-queries.ts'
+import type { Send, SendRow } from './send-queries.ts'
 
 /** How people read a status: the word is always there, the icon only helps. */
 export interface Label {
@@ -40,12 +40,21 @@ export function answerSentence(send: SendRow): string {
   return sentences[send.status](send) + complaint
 }
 
+/** Why several events, or a request and events, made one email: how many first. Null where only one asked. */
+export function explanationOf({ events, requested_by, policy }: Pick<Send, 'events' | 'requested_by' | 'policy'>): string | null {
+  const asked = new Set(events.filter(({ outcome }) => outcome === 'queued' || outcome === 'held').map(({ id }) => id)).size
+  const isRequested = !requested_by.startsWith('event:') && events.every(({ outcome }) => outcome !== 'queued')
+  if (asked + Number(isRequested) < 2) return null
+  const askers = `${asked} ${asked === 1 ? 'event' : 'events'}${isRequested ? ` and a request by ${requested_by}` : ''}`
+  return `${askers} → 1 email, because the key is taken${policy === 'timestamp' ? ', or an email of this kind has gone to this recipient' : ''}.`
+}
+
 const because = (error: string | null) => (error === null ? '' : `: ${error}`)
 const utc = (at: Date | null) => `${timeText(at)} UTC`
 
 const sentences: Record<Status, (send: SendRow) => string> = {
-  queued: ({ queued_at, send_after, last_error }) =>
-    `Waiting to be sent since ${utc(queued_at)}${send_after ? `, not before ${utc(send_after)}` : ''}${because(last_error)}.`,
+  queued: ({ queued_at, send_after, eta, last_error }) =>
+    `Waiting to be sent since ${utc(queued_at)}${send_after ? `, not before ${utc(send_after)}` : ''}${eta ? `, at about ${utc(eta)}` : ''}${because(last_error)}.`,
   claimed: ({ claimed_at }) => `About to be sent: a worker took the key at ${utc(claimed_at)}. Nothing has been sent yet.`,
   sending: ({ sending_at }) => `Being sent now: the call to Inboxili began at ${utc(sending_at)}.`,
   sent: ({ completed_at, bounced_at, recipient }) =>

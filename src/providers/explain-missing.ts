@@ -11,8 +11,9 @@ export function otherProvider({ source, request, reason, sources = [] }: Refused
     const isOwn = definition.name === source.provider.name
     // Without its second credential it would fit, and say nothing of that.
     if (isOwn && 'credential' in scheme) return []
-    const provider = (!isOwn && configured.find(({ name }) => name === definition.name)) || example(definition)
-    return provider ? [{ title: isOwn ? `${definition.title}, with other options,` : definition.title, provider }] : []
+    const title = isOwn ? `${definition.title}, with other options,` : definition.title
+    const set = isOwn ? undefined : configured.find(({ name }) => name === definition.name)
+    return [set ?? example(definition), ...variants(definition)].flatMap((provider) => (provider ? [{ title, provider }] : []))
   })
   const inForm = known.filter(({ provider }) => {
     const verdict = isTelling(provider.scheme) ? tries({ ...source, provider, secrets: [] }) : undefined
@@ -20,9 +21,9 @@ export function otherProvider({ source, request, reason, sources = [] }: Refused
   })
   const isElsewhere = reason === 'missing_signature' && !hasHeader(scheme, request)
   const withHeader = isElsewhere ? known.filter(({ provider }) => hasHeader(provider.scheme, request)) : []
-  const titles = (inForm.length > 0 ? inForm : withHeader).map(({ title }) => title)
-  if (titles.length === 0) return undefined
-  return { cause: 'other_provider_header', detail: `It is signed as ${titles.join(' or ')} would sign.` }
+  const titles = new Set((inForm.length > 0 ? inForm : withHeader).map(({ title }) => title))
+  if (titles.size === 0) return undefined
+  return { cause: 'other_provider_header', detail: `It is signed as ${[...titles].join(' or ')} would sign.` }
 }
 
 /** Any request may carry a user and a password, on its way through a proxy for example. */
@@ -64,6 +65,17 @@ function example(definition: ProviderDefinition): Provider | undefined {
     examples.set(name, withOptions(definition, urlOption === undefined ? {} : { [urlOption]: 'https://example.com/' }))
   }
   return examples.get(name)
+}
+
+const variantsByName = new Map<string, readonly Provider[]>()
+
+/** The other ways in which a provider signs. */
+function variants(definition: ProviderDefinition): readonly Provider[] {
+  const { name, guide } = definition
+  const found =
+    variantsByName.get(name) ?? (guide.variants ?? []).flatMap(({ options }) => withOptions(definition, { ...options }) ?? [])
+  variantsByName.set(name, found)
+  return found
 }
 
 /** A provider with other options than the configured ones; undefined where they will not do. */

@@ -21,7 +21,6 @@ const TEXTS: readonly [string, (secret: string) => string][] = [
         .replace(/^(["'`])(.*)\1$/s, '$2')
         .trim(),
   ],
-  ['with real line breaks for its \\n', (secret) => secret.replaceAll('\\n', '\n')],
   ['without its prefix', (secret) => secret.replace(/^(?:[A-Za-z]+_|Basic +|Bearer +)/, '')],
   ['with the prefix whsec_', (secret) => `whsec_${secret}`],
 ]

@@ -14,11 +14,12 @@ const { rawJSON, isRawJSON } = JSON as unknown as { rawJSON(text: string): objec
  * Reads a JSON text so that its values fit PostgreSQL and lose no digit: integers beyond 2^53 become their digits,
  * NUL, lone surrogates and invalid UTF-8 become U+FFFD, a byte order mark is skipped (C-03, C-26, C-27).
  */
-export function parseJson(text: string | Buffer): ParsedJson {
+export function parseJson(text: string | Buffer, { isCleaned = true } = {}): ParsedJson {
   const read = decode(text)
   if (!read.ok) return read
   const value = parseOrFail(read.text, /[:[,\s]-?\d{16}/.test(read.text) ? keepDigits : undefined)
   if (!value.ok) return value
+  if (!isCleaned) return value
   // A false hit (an escaped backslash before the u) only costs the walk: it looks at values, not at the text.
   return /\\u(?:0000|[dD][89a-fA-F])/.test(read.text) ? { ok: true, value: clean(value.value) } : value
 }

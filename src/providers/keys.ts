@@ -60,7 +60,8 @@ function publicKeyOf(text: string): KeyObject | undefined {
   if (text.includes('PRIVATE KEY')) return undefined
   try {
     return text.includes('-----BEGIN')
-      ? createPublicKey(text)
+      ? // On one line, as environment files have it.
+        createPublicKey(text.replaceAll('\\n', '\n'))
       : createPublicKey({ key: Buffer.from(text, 'base64'), format: 'der', type: 'spki' })
   } catch {
     return undefined

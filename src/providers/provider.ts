@@ -24,6 +24,11 @@ export function requestOf(headers: Readonly<Record<string, string>>, body: Buffe
  */
 export type IdBasis = 'provider' | 'message_id+type' | 'derived' | 'body_hash' | 'delivery'
 
+/** Tells whether a header that says what the event is comes twice: nobody could tell which of the two counts. */
+export function hasDoubledFact({ factHeaders = [] }: Provider, headers: HeaderValues): boolean {
+  return factHeaders.some((name) => (headers[name]?.length ?? 0) > 1)
+}
+
 /** What one provider's webhooks look like: data, and pure functions over one parsed event and the request it came in. */
 export interface Provider {
   name: string
@@ -32,10 +37,11 @@ export interface Provider {
   documentation: string
   /** Set where a source needs no secrets, as the keys or the options say whom to trust; `none`: it can't use any. */
   secrets?: 'optional' | 'none'
+  /** 1 MiB unless said otherwise. */
   maxBodyBytes: number
   /** Request headers that carry facts of the event and are stored with it; never one that may carry a credential. */
   factHeaders?: readonly string[]
-  /** Seconds that a signed time may lie in the past or the future; Infinity where the provider names no bound. */
+  /** Seconds that a signed time may lie in the past or the future; Infinity unless said otherwise: the provider names no bound, or signs no time. */
   toleranceSeconds: number
   /** False when the ID stands outside of what is signed: a captured body could come back under a new one. */
   idIsSigned: boolean
@@ -56,7 +62,7 @@ export interface Provider {
   object?(event: unknown): unknown
   /** What the sender signs once only, where the event itself is not signed: seen again, it is no new event. */
   replayKey?(event: unknown): unknown
-  /** The JSON text inside the body, where the body is not itself JSON; an empty text where it can't be read. */
+  /** The JSON text inside the body, where the body is not itself JSON; whatever is no JSON where it can't be read. */
   jsonText?(request: WebhookRequest): string | undefined
   /** The events of one POST that holds several; undefined when the body has no such list. */
   events?(payload: unknown): readonly unknown[] | undefined
@@ -77,6 +83,10 @@ export interface Provider {
   /** Set where the provider itself is asked about each request whose signature could not be checked here. */
   postback?: Postback
 }
+
+/** A provider as its file describes it: what is left out is as in most. */
+export type ProviderFacts = Omit<Provider, 'maxBodyBytes' | 'toleranceSeconds'> &
+  Partial<Pick<Provider, 'maxBodyBytes' | 'toleranceSeconds'>>
 
 /** A public key, and until when it may be used (unix seconds). */
 export interface KnownKey {
@@ -118,7 +128,7 @@ export interface Guide {
   /** The options after `provider` and `secrets` in the sample line of the configuration, as code; empty for most. */
   options?: string
   /** The provider's other schemes, and the options that choose each; as code, as above. */
-  variants?: readonly { title: string; options: string }[]
+  variants?: readonly { title: string; options: Readonly<Record<string, unknown>> }[]
   /** What the secret is, and where the provider shows it. */
   secret: string
   /** Which values make the ID and the type. */
@@ -151,8 +161,8 @@ export type PaymentFact = 'paid' | 'failed' | 'refunded' | 'subscription ended' 
 interface Sample {
   /** The event types that say these facts at this provider; those that it doesn't have are left out. */
   types: Partial<Record<PaymentFact, string>>
-  /** An ID in the provider's form, made of 24 random hex digits. */
-  newId(unique: string): string
+  /** An ID in the provider's form, made of 24 random hex digits, or of a UUID. */
+  newId(hex: string, uuid: string): string
   /** The names under which samples ask for their key, where keys are fetched; reserved for the key of a development start. */
   keyNames?(options: Readonly<Record<string, unknown>>): readonly string[]
   /** The request as the provider would send it; `sign` gives the signature text of these bytes. */
@@ -174,7 +184,7 @@ export interface ProviderDefinition<Options = unknown> {
   options: z.ZodType<Options>
   /** The option that holds the address which the provider was given and signs. */
   urlOption?: string
-  create(options: Options): Provider
+  create(options: Options): ProviderFacts
   guide: Guide
   sample: Sample
 }

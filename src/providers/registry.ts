@@ -19,7 +19,7 @@ export function createProvider(name: string, options: unknown = {}): Provider {
   if (!definition) throw new Error(`unknown provider "${name}"; known are ${[...providers.keys()].join(', ')}`)
   const parsed = definition.options.safeParse(options)
   if (!parsed.success) throw new Error(`options of provider "${name}":\n${z.prettifyError(parsed.error)}`)
-  return definition.create(parsed.data)
+  return { maxBodyBytes: 1024 * 1024, toleranceSeconds: Number.POSITIVE_INFINITY, ...definition.create(parsed.data) }
 }
 
 /** What a file exports beside its providers, such as the reading of a report, is none. */

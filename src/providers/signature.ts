@@ -2,7 +2,7 @@ import { createHash, createHmac, type KeyObject, timingSafeEqual, verify as veri
 import { isOfKind, keyOf, type SecretForm } from './keys.ts'
 import type { HeaderValues, WebhookRequest } from './provider.ts'
 
-/** Where a value stands: in the first of these headers that is there; the first group of `match` (global) is the value. */
+/** Where a value stands: in the first of these headers that is there and not blank; the first group of `match` (global) is the value. */
 interface Place {
   header: string | readonly string[]
   match: RegExp
@@ -164,7 +164,11 @@ export function sign(kind: SignatureKind, secret: string, text: SignedText): str
 /** Tells whether a secret can verify anything under a scheme: not blank, and in the form that one of its kinds wants. */
 export function isUsableSecret(scheme: SignatureScheme, secret: string): boolean {
   if ('isUnsigned' in scheme) return false
-  return scheme.signatures.some((kind) => (kind.secret === 'remote' ? secret.trim() !== '' : keyOf(kind, secret) !== undefined))
+  return scheme.signatures.some((kind) => {
+    if (kind.secret === 'remote') return secret.trim() !== ''
+    // A user, a colon and a password.
+    return keyOf(kind, secret) !== undefined && (kind.encoding !== 'basic' || secret.includes(':'))
+  })
 }
 
 /** Tells whether a scheme signs the time: its signatures grow old. */
@@ -262,11 +266,13 @@ function findSignatures(scheme: HeaderScheme, headers: HeaderValues): Reason | G
 }
 
 function headerValues(headers: HeaderValues, names: string | readonly string[]): readonly string[] {
+  let blank: readonly string[] = []
   for (const name of typeof names === 'string' ? [names] : names) {
-    const values = headers[name]
-    if (values !== undefined && values.length > 0) return values
+    const values = headers[name] ?? []
+    if (values.some((value) => value.trim() !== '')) return values
+    if (values.length > 0) blank = values
   }
-  return []
+  return blank
 }
 
 function onlyMatch(headers: HeaderValues, place: Place): string | undefined {
@@ -281,7 +287,7 @@ function matches(text: string, pattern: RegExp): string[] {
 function checkCredential(headers: HeaderValues, { header, values }: NonNullable<HeaderScheme['credential']>): Reason | undefined {
   const [given, ...more] = headerValues(headers, header)
   if (given === undefined || given === '') return 'missing_signature'
-  return more.length === 0 && values.some((value) => isEqual(given, value)) ? undefined : 'bad_credentials'
+  return more.length === 0 && values.some((value) => isText(given, Buffer.from(value))) ? undefined : 'bad_credentials'
 }
 
 function isSigned(kind: SignatureKind, key: KeyObject, given: readonly string[], text: SignedText): boolean {
@@ -292,7 +298,9 @@ function isSigned(kind: SignatureKind, key: KeyObject, given: readonly string[],
   }
   if (kind.kind === 'credential') {
     const secret = key.export()
-    return given.some((value) => isEqual(kind.encoding === 'basic' ? Buffer.from(value, 'base64') : value, secret))
+    return given.some((value) =>
+      kind.encoding === 'basic' ? isEqual(Buffer.from(value, 'base64'), secret) : isText(value, secret),
+    )
   }
   const signed = Buffer.concat(text.map((part) => Buffer.from(part as string)))
   const algorithm = kind.kind === 'ed25519' ? null : kind.kind === 'rsa' ? kind.algorithm : 'sha256'
@@ -308,6 +316,11 @@ function isSigned(kind: SignatureKind, key: KeyObject, given: readonly string[],
 function isEqual(given: string | Buffer, expected: string | Buffer): boolean {
   const [a, b] = [Buffer.from(given as string), Buffer.from(expected as string)]
   return a.length === b.length && timingSafeEqual(a, b)
+}
+
+/** Compares a header with a text; Node reads the bytes of a header as Latin-1, a captured one may be the text itself. */
+function isText(given: string, expected: Buffer): boolean {
+  return isEqual(given, expected) || isEqual(Buffer.from(given, 'latin1'), expected)
 }
 
 function mac({ algorithm, encoding }: SignatureKind & { kind: 'hmac' }, key: KeyObject, text: SignedText): string {

@@ -1,5 +1,5 @@
 import { createPrivateKey, type KeyObject, randomUUID, sign as signAsymmetric } from 'node:crypto'
-import type { SampleRequest } from '../providers/provider.ts'
+import type { ProviderDefinition, SampleRequest } from '../providers/provider.ts'
 import { createProvider, providers } from '../providers/registry.ts'
 import { type SignatureKind, sign } from '../providers/signature.ts'
 
@@ -22,7 +22,7 @@ export function sampleRequest(request: SampleOptions): SampleRequest & { body: B
   const { provider: name, secret, type, nowSeconds, email = 'ada@example.com', livemode = true } = request
   const { scheme } = createProvider(name, request.options)
   const { sample } = providers.get(name) ?? fail(`there is no provider "${name}"`)
-  const id = request.id ?? sample.newId(randomUUID().replaceAll('-', '').slice(0, 24))
+  const id = request.id ?? newId(sample)
   const options = (request.options ?? {}) as Record<string, unknown> // checked by createProvider
   const sign = signerOf('isUnsigned' in scheme ? [] : scheme.signatures, secret, request.privateKeys)
   const signed = sample.request(
@@ -52,6 +52,11 @@ function signByKey(kind: SignatureKind, keys: SampleOptions['privateKeys'], text
   const algorithm = kind.kind === 'ed25519' ? null : kind.kind === 'rsa' ? kind.algorithm : 'sha256'
   const dsaEncoding = kind.encoding === 'base64url' ? 'ieee-p1363' : 'der'
   return signAsymmetric(algorithm, Buffer.from(text as string), { key, dsaEncoding }).toString(kind.encoding)
+}
+
+function newId(sample: ProviderDefinition['sample']): string {
+  const uuid = randomUUID()
+  return sample.newId(uuid.replaceAll('-', '').slice(0, 24), uuid)
 }
 
 function fail(message: string): never {

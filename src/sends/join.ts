@@ -2,9 +2,9 @@ import type { Tx } from '../db.ts'
 import { moves } from './lifecycle.ts'
 import { RULE_VERSION } from './match.ts'
 
-/** A report that has found its attempt. */
-interface JoinedReport {
-  event: string
+/** What is known of an attempt's email: an event says it, or a line of the sending log that a person has read in. */
+export interface Fact {
+  event: string | null
   kind: string
   occurred_at: Date
   bounce_kind: string | null
@@ -12,11 +12,14 @@ interface JoinedReport {
   dedupe_key: string
 }
 
-/** How a report found its attempt: by the message ID, by recipient and its own time, by recipient and the time of receipt. */
+/**
+ * How a report found its attempt: by the message ID, by recipient and its own time, by recipient and the time of receipt. What a
+ * person says, or has read in, is P however it fits: nobody has signed it.
+ */
 export interface Evidence {
   /** The event that was judged. */
   event?: string
-  grade: 'A' | 'B' | 'C'
+  grade: 'A' | 'B' | 'C' | 'P'
   candidates: readonly string[]
   facts: Record<string, unknown>
 }
@@ -51,7 +54,7 @@ async function recipientOf(tx: Tx, messageId: string): Promise<string | null> {
 
 /** Gives the parked events of this message to its attempt, and their facts to the send. The message must be locked. Says how many. */
 export async function joinReports(tx: Tx, messageId: string, evidence?: Evidence): Promise<number> {
-  const { rows } = await tx.query<JoinedReport>({
+  const { rows } = await tx.query<Fact>({
     name: 'join-reports',
     text: `update delivery_reports set attempt = known.id, parked = null, candidates = null from send_attempts known
       where known.message_id = $1 and delivery_reports.message_id = $1 and attempt is null
@@ -59,7 +62,7 @@ export async function joinReports(tx: Tx, messageId: string, evidence?: Evidence
     values: [messageId],
   })
   // The event that was judged closes the send; without one the earliest does.
-  const rank = ({ event, occurred_at }: JoinedReport) => (event === evidence?.event ? 0 : occurred_at.getTime())
+  const rank = ({ event, occurred_at }: Fact) => (event === evidence?.event ? 0 : occurred_at.getTime())
   for (const report of rows.sort((a, b) => rank(a) - rank(b))) {
     await addFact(tx, report)
     await closeUnknown(tx, messageId, report, evidence ?? { grade: 'A', candidates: [report.attempt], facts: {} })
@@ -68,7 +71,11 @@ export async function joinReports(tx: Tx, messageId: string, evidence?: Evidence
 }
 
 /** Facts only grow: each keeps its earliest time, and a stronger kind of bounce replaces a weaker one together with its time. */
-async function addFact(tx: Tx, { event, kind, dedupe_key, occurred_at, bounce_kind }: JoinedReport): Promise<void> {
+export async function addFact(
+  tx: Tx,
+  { event, kind, dedupe_key, occurred_at, bounce_kind }: Fact,
+  person?: string,
+): Promise<void> {
   if (kind === 'delivered' || kind === 'complained') {
     const column = `${kind}_at`
     await tx.query({
@@ -90,26 +97,32 @@ async function addFact(tx: Tx, { event, kind, dedupe_key, occurred_at, bounce_ki
     await tx.query({
       name: 'mark-settled',
       text: `update email_sends set settled_at = now(), settled_by = $2 where dedupe_key = $1 and state = 'sent' and settled_at is null`,
-      values: [dedupe_key, `event:${event}`],
+      values: [dedupe_key, person ?? `event:${event}`],
     })
   }
 }
 
-/** A send whose outcome was unknown has gone out when its own message was delivered or bounced. */
-async function closeUnknown(tx: Tx, messageId: string, report: JoinedReport, evidence: Evidence): Promise<void> {
-  if (report.kind !== 'delivered' && report.kind !== 'bounced') return
-  await tx.query({
+/** A send whose outcome was unknown has gone out when its own message was delivered or bounced. True if that closed it. */
+export async function closeUnknown(
+  tx: Tx,
+  messageId: string,
+  report: Omit<Fact, 'occurred_at'> & { occurred_at: Date | null },
+  evidence: Evidence,
+  person?: string,
+): Promise<boolean> {
+  if (report.kind !== 'delivered' && report.kind !== 'bounced') return false
+  const { rowCount } = await tx.query({
     name: 'close-unknown',
     text: `with open as (
         select dedupe_key, state from email_sends where dedupe_key = $1 and state = any ($6) for no key update
       ), closed as (
         update email_sends set state = 'sent', version = version + 1, message_id = $2, send_after = null,
-          completed_at = now(), settled_at = now(), settled_by = 'event:' || $4::bigint
+          completed_at = now(), settled_at = now(), settled_by = coalesce($11, 'event:' || $4::bigint)
         from open where email_sends.dedupe_key = open.dedupe_key and email_sends.state = any ($6)
         returning open.state as from_state
       )
       insert into settlements (dedupe_key, attempt, event, grade, rule_version, from_state, to_state, candidates, evidence, event_at, actor)
-      select $1, $3::uuid, $4::bigint, $8, $5, from_state, 'sent', $9, $10, $7, 'event' from closed`,
+      select $1, $3::uuid, $4::bigint, $8, $5, from_state, 'sent', $9, $10, $7, coalesce($11, 'event') from closed`,
     values: [
       report.dedupe_key,
       messageId,
@@ -121,7 +134,23 @@ async function closeUnknown(tx: Tx, messageId: string, report: JoinedReport, evi
       evidence.grade,
       JSON.stringify(evidence.candidates),
       JSON.stringify(evidence.facts),
+      person ?? null,
     ],
+  })
+  return rowCount === 1
+}
+
+/** Gives an attempt the message that is its own, and the send, if it is known to be sent by that very call. */
+export async function bindMessage(tx: Tx, attempt: string, messageId: string): Promise<void> {
+  await tx.query({
+    name: 'bind-message',
+    text: `update send_attempts set message_id = $2 where id = $1 and message_id is null`,
+    values: [attempt, messageId],
+  })
+  await tx.query({
+    name: 'bind-message-to-send',
+    text: `update email_sends set message_id = $2, version = version + 1 where claim_token = $1 and message_id is null and state = 'sent'`,
+    values: [attempt, messageId],
   })
 }
 

@@ -2,7 +2,7 @@ import type pg from 'pg'
 import { type Db, inTransaction, type Tx } from '../db.ts'
 import { reached } from '../fault-points.ts'
 import { excludeForm } from './address.ts'
-import { type Evidence, joinReports, keepEvidence, lockFor } from './join.ts'
+import { bindMessage, type Evidence, joinReports, keepEvidence, lockFor } from './join.ts'
 import type { State } from './lifecycle.ts'
 import {
   CANDIDATE_AFTER_MS,
@@ -139,16 +139,7 @@ async function matchParked(tx: Tx, event: string, isExclusive: boolean): Promise
     return 0
   }
   const { attempt, claimedAt, outcome } = match.candidate
-  await tx.query({
-    name: 'bind-message',
-    text: `update send_attempts set message_id = $2 where id = $1 and message_id is null`,
-    values: [attempt, report.messageId],
-  })
-  await tx.query({
-    name: 'bind-message-to-send',
-    text: `update email_sends set message_id = $2, version = version + 1 where claim_token = $1 and message_id is null and state = 'sent'`,
-    values: [attempt, report.messageId],
-  })
+  await bindMessage(tx, attempt, report.messageId)
   const evidence: Evidence = {
     event,
     grade: report.hasOwnTime ? 'B' : 'C',
@@ -182,7 +173,7 @@ async function findParked(tx: Tx, event: string): Promise<ParkedReport | undefin
 }
 
 /** The attempts that events of between these times may speak of. A thousand and more are ambiguous, whichever they are. */
-async function findAttempts(db: Db, matchKey: string, from: Date, to: Date): Promise<Candidate[]> {
+export async function findAttempts(db: Db, matchKey: string, from: Date, to: Date): Promise<Candidate[]> {
   const { rows } = await db.query<Candidate>({
     name: 'find-candidates',
     text: `select attempts.id as attempt, attempts.recipient, attempts.claimed_at as "claimedAt", outcome, state, message ->> 'subject' as subject
@@ -204,7 +195,8 @@ async function holdSend(tx: Tx, attempt: string): Promise<State> {
   return rows[0].state
 }
 
-async function findSurroundings(db: Db, matchKey: string): Promise<Omit<Surroundings, 'isExclusive'>> {
+/** What else is known of the recipient and the account. */
+export async function findSurroundings(db: Db, matchKey: string): Promise<Omit<Surroundings, 'isExclusive'>> {
   const { rows: others } = await db.query<{ messageId: string; occurredAt: Date }>({
     name: 'find-other-messages',
     text: `select message_id as "messageId", max(occurred_at) as "occurredAt" from delivery_reports

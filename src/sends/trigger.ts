@@ -4,8 +4,18 @@ import { moves, type Status } from './lifecycle.ts'
 import { differingFields, type Message, messageHash } from './message.ts'
 import { type Policy, takeMark, takeUnguarded } from './policies.ts'
 
+/** What somebody has just asked for is taken before what sweeps, resends, replays and repeats bring. */
+export type Urgency = 'fresh' | 'backlog'
+
+/** The job of a send; of the backlog unless it says otherwise. */
+export interface SendJob {
+  key: string
+  startAfter?: Date | undefined
+  urgency?: Urgency | undefined
+}
+
 /** Makes the job of a send, in the transaction that makes the send wait. */
-export type EnqueueSends = (tx: Tx, jobs: readonly { key: string; startAfter?: Date | undefined }[]) => Promise<void>
+export type EnqueueSends = (tx: Tx, jobs: readonly SendJob[]) => Promise<void>
 
 /** What a trigger asks for. */
 export interface SendRequest {
@@ -15,6 +25,8 @@ export interface SendRequest {
   sourceEvent: string | undefined
   /** `event:ID`, `token:NAME` or `person:NAME`. */
   requestedBy: string
+  /** `fresh` unless it is known to be of the backlog. */
+  urgency?: Urgency | undefined
 }
 
 export type Triggered =
@@ -63,7 +75,7 @@ export async function triggerSend(tx: Tx, enqueue: EnqueueSends, request: SendRe
     await tx.query('rollback to savepoint before_queuing')
     return heldBy(tx, marked, undefined)
   }
-  await enqueue(tx, [{ key }])
+  await enqueue(tx, [{ key, urgency: request.urgency ?? 'fresh' }])
   return { outcome: 'queued', key }
 }
 

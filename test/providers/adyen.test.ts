@@ -30,6 +30,25 @@ const report = (merchantAccountCode: string) => {
   return signed(item, mac(text))
 }
 
+test('a border that was moved makes no other event of the same signature', () => {
+  const genuine = { ...C22, pspReference: 'P', merchantAccountCode: 'M', merchantReference: 'ORD:7' }
+  const moved = { ...C22, pspReference: 'P:', originalReference: 'M', merchantAccountCode: 'ORD', merchantReference: '7' }
+  const signature = mac('P::M:ORD:7:1000:EUR:AUTHORISATION:true')
+
+  expect(post([signed(genuine, signature)]).events.map(({ id }) => id)).toEqual(['P:AUTHORISATION:true'])
+  expect(post([signed(moved, signature)]).events).toEqual([])
+})
+
+test('a NUL in a signed field is signed as it is, and mended only in what is read', () => {
+  const item = { ...C22, merchantReference: 'a\0b' }
+  const { verdict } = post([signed(item, mac('PSP0000000000001::ExampleAccount:a\0b:1000:EUR:AUTHORISATION:true'))])
+
+  expect(verdict.ok).toBe(true)
+  expect(post([signed(item, mac('PSP0000000000001::ExampleAccount:a\ufffdb:1000:EUR:AUTHORISATION:true'))]).verdict.ok).toBe(
+    false,
+  )
+})
+
 describe('C-22 the eight fields', () => {
   test('C-22 are joined by plain colons, keep their place when empty, and are keyed with the bytes of the hex', () => {
     const { verdict, events } = post([signed(C22, C22_SIGNATURE)])

@@ -118,12 +118,13 @@ test('nothing is fetched for another topic, another host or another version', as
   expect(await countRows(database)).toMatchObject({ events: 0 })
 })
 
-test('a certificate that can’t be had is a 503, one that has ended a 401', async () => {
+test('a certificate that can’t be had is a 503, and so is one that has ended', async () => {
   amazon.answers('GET /SimpleNotificationService-test.pem', '', 503)
   expect((await post(delivery())).status).toBe(503)
 
   amazon.answers('GET /SimpleNotificationService-test.pem', pem('expired'))
-  expect((await post(delivery())).status).toBe(401)
+  expect((await post(delivery())).status).toBe(503)
+  expect(await countRows(database)).toMatchObject({ events: 0 })
 })
 
 test.each([

@@ -56,6 +56,14 @@ describe('xendit', () => {
   const xendit = (headers: Record<string, string | string[]>, body: string, secrets = ['xnd-token-1']) =>
     judge('xendit', { headers: { 'X-Callback-Token': 'xnd-token-1', ...headers }, body, secrets })
 
+  test('a token beyond ASCII is taken as text, and as the Latin-1 that Node reads its bytes as', () => {
+    const onTheWire = Buffer.from('tökén').toString('latin1')
+
+    expect(xendit({ 'X-Callback-Token': 'tökén' }, '{}', ['tökén']).verdict.ok).toBe(true)
+    expect(xendit({ 'X-Callback-Token': onTheWire }, '{}', ['tökén']).verdict.ok).toBe(true)
+    expect(xendit({ 'X-Callback-Token': 'token' }, '{}', ['tökén']).verdict.ok).toBe(false)
+  })
+
   test.each([
     ['xnd-token-1', PASSED],
     ['xnd-token-2', BAD],

@@ -126,11 +126,11 @@ describe('by a certificate that is downloaded', () => {
     ['has ended', `${pem('expired')}${pem('intermediate')}`],
     ['is issued by nobody who is trusted', `${pem('leaf')}`],
     ['is a page', '<html></html>'],
-  ])('one that %s verifies nothing', async (_what, file) => {
+  ])('one that %s verifies nothing, and the delivery is to come again', async (_what, file) => {
     trustOnly(pem('root'))
     paypal.answers('GET /v1/notifications/certs/CERT-test', file)
 
-    expect((await post('/webhooks/downloading', BODY, signed(BODY))).status).toBe(401)
+    expect((await post('/webhooks/downloading', BODY, signed(BODY))).status).toBe(503)
   })
 
   test('one that can’t be had now is a 503, and the next delivery is verified', async () => {

@@ -56,6 +56,11 @@ describe('a form', () => {
 describe('the URL', () => {
   test.each([
     ['with the port of https', URL_, 'https://hooks.example.com:443/webhooks/twilio'],
+    [
+      'with the port of https, in its own letters',
+      'https://Hooks.example.com/é/twilio',
+      'https://Hooks.example.com:443/é/twilio',
+    ],
     ['without its port', 'https://hooks.example.com:8443/webhooks/twilio', URL_],
     ['with its port', 'https://hooks.example.com:8443/webhooks/twilio', 'https://hooks.example.com:8443/webhooks/twilio'],
     ['with the port of http', 'http://hooks.example.com/t', 'http://hooks.example.com:80/t'],
@@ -149,6 +154,15 @@ describe('the settings header', () => {
     ).toBe(true)
   })
 
+  test('means SHA-1 where it names no algorithm, in any letter case', () => {
+    const secrets = ['SK1:shared-secret']
+
+    expect(post('a=1', signed('sha1'), { settings: 'key=SK1', secrets }).verdict.ok).toBe(true)
+    expect(post('a=1', signed('sha1'), { settings: 'key=SK1,algorithm=', secrets }).verdict.ok).toBe(true)
+    expect(post('a=1', signed('sha256'), { settings: 'key=SK1', secrets }).verdict).toEqual(MISMATCH)
+    expect(post('a=1', signed('sha256'), { settings: 'key=SK1,algorithm=hmac_sha256', secrets }).verdict.ok).toBe(true)
+  })
+
   test('must fit the signature', () => {
     const secrets = ['shared-secret']
 
@@ -157,15 +171,12 @@ describe('the settings header', () => {
     expect(post('a=1', signed('sha1'), { settings: '', secrets }).verdict.ok).toBe(true)
   })
 
-  test.each([
-    ['key=SK1'],
-    ['key=SK1,algorithm=HMAC_MD5'],
-    ['algorithm=constructor'],
-    ['algorithm=hmac_sha256'],
-    [[settings, settings]],
-  ])('is refused when it says %j', (given) => {
-    expect(post('a=1', signed('sha256'), { settings: given, secrets: ['shared-secret'] }).verdict).toEqual(none)
-  })
+  test.each([['key=SK1,algorithm=HMAC_MD5'], ['algorithm=constructor'], [[settings, settings]]])(
+    'is refused when it says %j',
+    (given) => {
+      expect(post('a=1', signed('sha256'), { settings: given, secrets: ['shared-secret'] }).verdict).toEqual(none)
+    },
+  )
 })
 
 test('C-10 C-11 refuses signatures that are missing, doubled or of another form', () => {

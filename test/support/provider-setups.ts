@@ -1,5 +1,5 @@
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject } from 'node:crypto'
-import { optionsOf } from '../../scripts/provider-docs.ts'
+import { codeOf, optionsOf } from '../../scripts/provider-docs.ts'
 import type { SecretForm } from '../../src/providers/keys.ts'
 import type { HeaderValues, Provider, ProviderDefinition, SampleRequest } from '../../src/providers/provider.ts'
 import { createProvider, providers } from '../../src/providers/registry.ts'
@@ -25,9 +25,12 @@ type PrivateKeys = { rsa: string; ec: string; ed25519: string }
 
 const [keys, otherKeys] = [newKeys(), newKeys()]
 
+const variantsOf = ({ guide }: ProviderDefinition) =>
+  (guide.variants ?? []).map(({ title, options }) => ({ title, options: codeOf(options) }))
+
 /** Every provider under every scheme that it has, by the options that its guide shows. */
 export const setups: readonly ProviderSetup[] = [...providers.values()].flatMap((definition) =>
-  [{ title: '', options: definition.guide.options }, ...(definition.guide.variants ?? [])].map(({ title, options: code }) => {
+  [{ title: '', options: definition.guide.options }, ...variantsOf(definition)].map(({ title, options: code }) => {
     const options = optionsOf(code)
     const provider = createProvider(definition.name, options)
     const kinds = 'isUnsigned' in provider.scheme ? [] : provider.scheme.signatures

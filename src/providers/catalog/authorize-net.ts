@@ -27,7 +27,6 @@ export const authorizeNet = defineProvider({
       ],
       signed: '{body}',
     },
-    maxBodyBytes: 1024 * 1024,
     toleranceSeconds: 300,
     idIsSigned: true,
     contentIsSigned: true,
@@ -40,7 +39,7 @@ export const authorizeNet = defineProvider({
   guide: {
     setUp:
       'In the Merchant Interface under Account, Settings, Webhooks add the endpoint `https://YOUR-HOST/webhooks/authorize-net`, choose the payment events (`net.authorize.payment.authcapture.created`, `…refund.created`, `…void.created`, and those of subscriptions) and set it to active.',
-    variants: [{ title: 'key as hex', options: `keyEncoding: 'hex'` }],
+    variants: [{ title: 'key as hex', options: { keyEncoding: 'hex' } }],
     secret:
       'The Signature Key (128 hex digits; Account, Settings, API Credentials & Keys), used as text. Whether it is text or hex is not documented: `keyEncoding` is `utf8`, as a published example has it; set `hex` if every delivery is refused. Only the one set is tried.',
     identity: '`notificationId` and `eventType` of the body.',
@@ -59,7 +58,7 @@ export const authorizeNet = defineProvider({
       refunded: 'net.authorize.payment.refund.created',
       'subscription ended': 'net.authorize.customer.subscription.cancelled',
     },
-    newId: (unique) => unique.replace(/^(.{8})(.{4})(.{4})(.{4})(.*)$/, '$1-$2-$3-$4-$5'),
+    newId: (_hex, uuid) => uuid,
     request: ({ type, id, nowSeconds, email }, sign) => {
       const body = JSON.stringify({
         notificationId: id,

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { datedKey, isCertificate, pinnedKeys, plainHttpsUrl } from '../certificates.ts'
 import { field, isRecord, parseExactly, parseJson } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 import type { FoundScheme, SignatureKind } from '../signature.ts'
 import { readTime } from '../time.ts'
 
@@ -27,14 +27,12 @@ const optionsSchema = z.strictObject({
   certs: z.record(z.string(), z.string().refine(isCertificate, 'must be a certificate in PEM')).optional(),
 })
 
-function create({ topicArns, certs = {} }: z.infer<typeof optionsSchema>): Provider {
+function create({ topicArns, certs = {} }: z.infer<typeof optionsSchema>): ProviderFacts {
   return {
     name: 'aws-sns',
     documentation: 'https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message.html',
     scheme: schemeOf(topicArns),
     secrets: 'none',
-    maxBodyBytes: 1024 * 1024,
-    toleranceSeconds: Number.POSITIVE_INFINITY,
     idIsSigned: true,
     contentIsSigned: true,
     idBasis: 'provider',
@@ -144,7 +142,7 @@ export const awsSns = defineProvider({
   },
   sample: {
     types: {},
-    newId: (unique) => unique.replace(/^(.{8})(.{4})(.{4})(.{4})(.*)$/, '$1-$2-$3-$4-$5'),
+    newId: (_hex, uuid) => uuid,
     keyNames: () => [TEST_KEY],
     request: ({ type, id, nowSeconds, email, options }, sign) => {
       const time = new Date(nowSeconds * 1000).toISOString()

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { z } from 'zod'
 import { field, isRecord } from '../json.ts'
 import { keyOf } from '../keys.ts'
-import { defineProvider, type Provider, type WebhookRequest } from '../provider.ts'
+import { defineProvider, type ProviderFacts, type WebhookRequest } from '../provider.ts'
 import { type Proof, type Reason, type SignatureKind, sign } from '../signature.ts'
 import { readXml } from '../xml.ts'
 
@@ -11,7 +11,7 @@ const kind: SignatureKind = { kind: 'hmac', algorithm: 'sha1', encoding: 'hex', 
 /** One pair per live key, and nobody has many; the bound keeps a long list from costing much. */
 const MAX_PAIRS = 16
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'braintree',
   documentation: 'https://developer.paypal.com/braintree/docs/guides/webhooks/parse',
   scheme: {
@@ -20,8 +20,6 @@ const provider: Provider = {
     signed: 'the text of the form field `bt_payload`, or that text and a newline',
     proofs,
   },
-  maxBodyBytes: 1024 * 1024,
-  toleranceSeconds: Number.POSITIVE_INFINITY,
   idIsSigned: true,
   contentIsSigned: true,
   idBasis: 'body_hash',
@@ -37,8 +35,9 @@ const provider: Provider = {
     return isRecord(subject) ? field(Object.values(subject)[0], 'id') : undefined
   },
   jsonText: (request) => {
-    const document = readXml(xmlOf(request)?.toString() ?? '')
-    return document?.name === 'notification' ? JSON.stringify(document.value) : ''
+    const text = xmlOf(request)?.toString() ?? ''
+    const document = readXml(text)
+    return document?.name === 'notification' ? JSON.stringify(document.value) : text
   },
   challenge: (query, secrets) => {
     const [challenge = '', ...more] = new URLSearchParams(query).getAll('bt_challenge')

@@ -1,8 +1,8 @@
 import { z } from 'zod'
 import { field, isRecord } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'chargebee',
   documentation: 'https://www.chargebee.com/docs/2.0/webhook_settings.html',
   scheme: {
@@ -17,7 +17,6 @@ const provider: Provider = {
     ],
     signed: '',
   },
-  maxBodyBytes: 1024 * 1024,
   toleranceSeconds: 300,
   idIsSigned: false,
   contentIsSigned: false,

@@ -1,13 +1,13 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 
 const text = z.string().trim().min(1)
 const checkoutOptions = z.strictObject({ authorization: z.union([text, z.array(text).min(1)]).optional() })
 
 const SANDBOX_LINK = /^https:\/\/(?:[\w-]+\.)*sandbox\.checkout\.com\//
 
-const createCheckout = (authorization: readonly string[] | undefined): Provider => ({
+const createCheckout = (authorization: readonly string[] | undefined): ProviderFacts => ({
   name: 'checkout',
   documentation: 'https://www.checkout.com/docs/workflows/set-up-your-webhook-receiver',
   scheme: {
@@ -24,7 +24,6 @@ const createCheckout = (authorization: readonly string[] | undefined): Provider 
     signed: '{body}',
     ...(authorization && { credential: { header: 'authorization', values: authorization } }),
   },
-  maxBodyBytes: 1024 * 1024,
   toleranceSeconds: 300,
   idIsSigned: true,
   contentIsSigned: true,

@@ -1,10 +1,10 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 
 const event = (payload: unknown) => field(payload, 'event')
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'coinbase-commerce',
   documentation: 'https://docs.cloud.coinbase.com/commerce/docs/webhooks',
   scheme: {
@@ -20,7 +20,6 @@ const provider: Provider = {
     ],
     signed: '{body}',
   },
-  maxBodyBytes: 1024 * 1024,
   toleranceSeconds: 300,
   idIsSigned: true,
   contentIsSigned: true,
@@ -56,7 +55,7 @@ export const coinbaseCommerce = defineProvider({
   },
   sample: {
     types: { paid: 'charge:confirmed', failed: 'charge:failed' },
-    newId: (unique) => unique.replace(/^(.{8})(.{4})(.{4})(.{4})(.*)$/, '$1-$2-$3-$4-$5'),
+    newId: (_hex, uuid) => uuid,
     request: ({ type, id, nowSeconds, email }, sign) => {
       const at = new Date(nowSeconds * 1000).toISOString()
       const body = JSON.stringify({

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { derivedId } from '../derived-id.ts'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 
 const flutterwaveOptions = z.strictObject({ version: z.enum(['v4', 'v3']).default('v4') })
 
@@ -10,12 +10,11 @@ const dataId = (event: unknown) => field(field(event, 'data'), 'id')
 const common = {
   name: 'flutterwave',
   documentation: 'https://developer.flutterwave.com/docs/webhooks',
-  maxBodyBytes: 1024 * 1024,
   toleranceSeconds: 300,
   hashWithoutId: true,
 } as const
 
-const versions: Record<'v4' | 'v3', Provider> = {
+const versions: Record<'v4' | 'v3', ProviderFacts> = {
   v4: {
     ...common,
     scheme: {
@@ -67,7 +66,7 @@ export const flutterwave = defineProvider({
   guide: {
     setUp:
       "In the Dashboard under Settings, Webhooks, enter `https://YOUR-HOST/webhooks/flutterwave`, make up a secret hash, and switch retries on. All events come (`charge.completed`, `refund.completed`, `transfer.disburse`); the rules choose. For an account on API v3 set `version: 'v3'`. Test and live are separate: make them two sources, the first with `mode: 'test'`.",
-    variants: [{ title: 'v3', options: `version: 'v3'` }],
+    variants: [{ title: 'v3', options: { version: 'v3' } }],
     secret: 'The secret hash that you made up, as text. With v4 it signs; with v3 it is sent along as it is.',
     identity:
       'v4: `webhook_id` and `type` of the body, `timestamp` (milliseconds) as the time; these names are not confirmed. v3 gives no event ID: `event:data.id` is put together, and `event` is the type. Without these the ID is the hash of the body. The body says nothing of test mode.',

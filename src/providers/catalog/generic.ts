@@ -58,7 +58,6 @@ export const generic = defineProvider({
       ...(timestampHeader && { timestamp: { header: timestampHeader, match: /^(.*)$/g } }),
       signed: signed ?? (timestampHeader ? '{timestamp}.{body}' : '{body}'),
     },
-    maxBodyBytes: 1024 * 1024,
     factHeaders: [id, type].flatMap((place) => (typeof place === 'string' ? [] : [place.header.toLowerCase()])),
     toleranceSeconds: 300,
     idIsSigned: typeof id === 'string',
@@ -81,7 +80,7 @@ export const generic = defineProvider({
     secret: 'The shared secret, as text.',
     identity: 'Where `id` and `type` say: a dotted path in the body, or `{ header }`.',
     unsigned:
-      'The headers, so also an ID or a type that stands in one; then a captured body under another ID is stopped by the second key on type and body. Without `timestampHeader` there is no signed time.',
+      'The headers, so also an ID or a type that stands in one; then a captured body under another ID is stopped by the second key on type and body, and under another type it is a new event. Without `timestampHeader` there is no signed time.',
     retries: 'The sender’s choice.',
     traps: [
       'With `timestampHeader` the time is signed and must be within `toleranceSeconds` (300): unix seconds only. `signed` says how, such as `{timestamp}.{body}`.',

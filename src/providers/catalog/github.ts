@@ -1,11 +1,11 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 import { headerValue } from '../signature.ts'
 
 const FORM_START = Buffer.from('payload=')
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'github',
   documentation: 'https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries',
   scheme: {
@@ -22,7 +22,6 @@ const provider: Provider = {
     signed: '{body}',
   },
   maxBodyBytes: 25 * 1024 * 1024,
-  toleranceSeconds: 300,
   factHeaders: ['x-github-delivery', 'x-github-event'],
   idIsSigned: false,
   contentIsSigned: true,
@@ -53,7 +52,7 @@ export const github = defineProvider({
     identity:
       'The header `X-GitHub-Delivery`; the header `X-GitHub-Event` and the `action` of the body, as in `sponsorship.created`.',
     unsigned:
-      'The headers, so the ID and the first part of the type. A captured body under another ID is stopped by the second key on type and body.',
+      'The headers, so the ID and the first part of the type. A captured body under another ID is stopped by the second key on type and body; under another type it is a new event, so a rule has to look at what the body says.',
     retries:
       'Any 2xx within 10 s is success. **Never by itself**: deliver again by hand from the list of recent deliveries, or by its API.',
     deliversOnce: true,
@@ -65,7 +64,7 @@ export const github = defineProvider({
   },
   sample: {
     types: { paid: 'sponsorship.created', 'subscription ended': 'sponsorship.cancelled' },
-    newId: (unique) => unique.replace(/^(.{8})(.{4})(.{4})(.{4})(.*)$/, '$1-$2-$3-$4-$5'),
+    newId: (_hex, uuid) => uuid,
     request: ({ type, id, nowSeconds, email }, sign) => {
       const [event = type, action] = type.split('.')
       const body = JSON.stringify({

@@ -1,8 +1,8 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'gocardless',
   documentation: 'https://developer.gocardless.com/getting-started/staying-up-to-date-with-webhooks',
   scheme: {
@@ -10,17 +10,17 @@ const provider: Provider = {
       {
         kind: 'hmac',
         header: 'webhook-signature',
-        match: /^([0-9a-f]{64})$/g,
+        match: /^([0-9a-f]{64})$/gi,
         algorithm: 'sha256',
         encoding: 'hex',
+        // GoCardless's own library decodes the hex.
+        anyCase: true,
         secret: { form: 'text' },
       },
     ],
     signed: '{body}',
   },
   // Up to 250 events of less than 1 kB each.
-  maxBodyBytes: 1024 * 1024,
-  toleranceSeconds: 300,
   idIsSigned: true,
   contentIsSigned: true,
   idBasis: 'provider',

@@ -1,9 +1,9 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 import { readTime } from '../time.ts'
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'inboxili',
   documentation: 'https://github.com/inboxili/inboxili-php',
   scheme: {
@@ -20,8 +20,6 @@ const provider: Provider = {
     ],
     signed: '{body}',
   },
-  maxBodyBytes: 1024 * 1024,
-  toleranceSeconds: 300,
   idIsSigned: true,
   contentIsSigned: true,
   idBasis: 'message_id+type',
@@ -63,7 +61,7 @@ export const inboxili = defineProvider({
   },
   sample: {
     types: {},
-    newId: (unique) => unique.replace(/^(.{8})(.{4})(.{4})(.{4})(.*)$/, '$1-$2-$3-$4-$5'),
+    newId: (_hex, uuid) => uuid,
     request: ({ type, id, nowSeconds, email }, sign) => {
       const body = JSON.stringify({
         event: type,

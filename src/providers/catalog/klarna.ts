@@ -26,7 +26,6 @@ export const klarna = defineProvider({
       keyId: { header: 'klarna-signing-key-id', match: /^(.+)$/g },
       signed: '{body}',
     },
-    maxBodyBytes: 1024 * 1024,
     toleranceSeconds: 300,
     idIsSigned: true,
     contentIsSigned: true,
@@ -39,7 +38,7 @@ export const klarna = defineProvider({
   guide: {
     setUp:
       'Create a signing key first (Webhooks app of the Partner Portal, or the notification API), then a webhook to `https://YOUR-HOST/webhooks/klarna` (port 443 or 8443) with that key and the event types, such as `payment.request.state-change.*`.',
-    variants: [{ title: 'digest in base64', options: `encoding: 'base64'` }],
+    variants: [{ title: 'digest in base64', options: { encoding: 'base64' } }],
     secret:
       'The signing key, as text, or `KEYID:KEY` with the signing key ID before the last colon (the ID may hold colons, as in `krn:partner:global:notification:signing-key:…:KEY`). With IDs, only the key that `Klarna-Signing-Key-Id` names is tried. Klarna shows a key once only.',
     identity: '`metadata.event_id` and `metadata.event_type` of the body.',
@@ -57,7 +56,7 @@ export const klarna = defineProvider({
       paid: 'payment.request.state-change.authorized',
       failed: 'payment.request.state-change.declined',
     },
-    newId: (unique) => unique.replace(/^(.{8})(.{4})(.{4})(.{4})(.*)$/, '$1-$2-$3-$4-$5'),
+    newId: (_hex, uuid) => uuid,
     request: ({ type, id, nowSeconds, email, livemode, secret }, sign) => {
       const body = JSON.stringify({
         metadata: {

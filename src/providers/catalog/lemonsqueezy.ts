@@ -1,13 +1,13 @@
 import { z } from 'zod'
 import { derivedId } from '../derived-id.ts'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 
 const data = (event: unknown, name: string) => field(field(event, 'data'), name)
 const updatedAt = (event: unknown) => field(data(event, 'attributes'), 'updated_at')
 const eventName = (event: unknown) => field(field(event, 'meta'), 'event_name')
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'lemonsqueezy',
   documentation: 'https://docs.lemonsqueezy.com/help/webhooks',
   scheme: {
@@ -23,7 +23,6 @@ const provider: Provider = {
     ],
     signed: '{body}',
   },
-  maxBodyBytes: 1024 * 1024,
   toleranceSeconds: 300,
   idIsSigned: true,
   contentIsSigned: true,

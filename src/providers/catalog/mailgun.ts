@@ -1,11 +1,11 @@
 import { z } from 'zod'
 import { field, parseJson } from '../json.ts'
-import { defineProvider, type Provider, type WebhookRequest } from '../provider.ts'
+import { defineProvider, type ProviderFacts, type WebhookRequest } from '../provider.ts'
 import type { Proof, Reason, SignatureKind } from '../signature.ts'
 
 const kind: SignatureKind = { kind: 'hmac', algorithm: 'sha256', encoding: 'hex', secret: { form: 'text' } }
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'mailgun',
   documentation: 'https://documentation.mailgun.com/docs/mailgun/user-manual/webhooks/securing-webhooks',
   scheme: {
@@ -15,7 +15,6 @@ const provider: Provider = {
     timestamp: '`signature.timestamp` in the body',
     proofs,
   },
-  maxBodyBytes: 1024 * 1024,
   // Mailgun names no bound and asks for a generous one: a redelivery can be hours old.
   toleranceSeconds: 86_400,
   idIsSigned: false,

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider, type WebhookRequest } from '../provider.ts'
+import { defineProvider, type ProviderFacts, type WebhookRequest } from '../provider.ts'
 import type { Proof, Reason, SignatureKind } from '../signature.ts'
 
 // As the library reads it: blanks around, names in any case, of several times the last.
@@ -9,7 +9,7 @@ const TS = /(?:^|,)\s*[tT][sS]\s*=\s*([0-9]{1,15})\s*(?=,|$)/g
 
 const kind: SignatureKind = { kind: 'hmac', algorithm: 'sha256', encoding: 'hex', secret: { form: 'text' } }
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'mercadopago',
   documentation: 'https://www.mercadopago.com.br/developers/en/docs/your-integrations/notifications/webhooks',
   scheme: {
@@ -19,9 +19,7 @@ const provider: Provider = {
     timestamp: '`ts` in the header `x-signature`, in seconds or milliseconds',
     proofs,
   },
-  maxBodyBytes: 1024 * 1024,
   // The library checks no age unless it is told to.
-  toleranceSeconds: Number.POSITIVE_INFINITY,
   idIsSigned: false,
   contentIsSigned: false,
   idBasis: 'provider',

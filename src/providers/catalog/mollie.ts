@@ -1,14 +1,13 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 
 const common = {
   name: 'mollie',
-  maxBodyBytes: 1024 * 1024,
   toleranceSeconds: 300,
 } as const
 
-const signed: Provider = {
+const signed: ProviderFacts = {
   ...common,
   documentation: 'https://docs.mollie.com/reference/webhooks-best-practices',
   scheme: {
@@ -39,7 +38,7 @@ const signed: Provider = {
   object: (event) => field(event, 'entityId'),
 }
 
-const classic: Provider = {
+const classic: ProviderFacts = {
   ...common,
   documentation: 'https://docs.mollie.com/reference/webhooks',
   scheme: { isUnsigned: true },
@@ -67,7 +66,7 @@ export const mollie = defineProvider({
   guide: {
     setUp:
       'In the Dashboard under Developers, Webhooks create a webhook to `https://YOUR-HOST/webhooks/mollie` with the event types (`payment-link.paid`, `sales-invoice.paid`) and copy its signing secret. For classic webhooks make a source of its own with `classic: true`, no secrets and `confirm`, and give its address as `webhookUrl` of each payment.',
-    variants: [{ title: 'classic', options: 'classic: true' }],
+    variants: [{ title: 'classic', options: { classic: true } }],
     secret: 'The signing secret of the webhook, as text. With `classic: true` there is none.',
     identity:
       '`id` and `type` of the body. Classic: none; `id` names the payment, so each delivery is an event of its own (`tr_…:` + a random part) of type `classic`.',

@@ -1,11 +1,11 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider, type WebhookRequest } from '../provider.ts'
+import { defineProvider, type ProviderFacts, type WebhookRequest } from '../provider.ts'
 import type { Proof, Reason, SignatureKind } from '../signature.ts'
 
 const kind: SignatureKind = { kind: 'rsa', algorithm: 'sha1', encoding: 'base64', secret: { form: 'public key' } }
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'paddle-classic',
   documentation: 'https://developer.paddle.com/webhook-reference/verifying-webhooks',
   scheme: {
@@ -14,8 +14,6 @@ const provider: Provider = {
     signed: 'all other fields of the form, sorted by name, as PHP’s `serialize` writes them',
     proofs,
   },
-  maxBodyBytes: 1024 * 1024,
-  toleranceSeconds: Number.POSITIVE_INFINITY,
   idIsSigned: true,
   contentIsSigned: true,
   idBasis: 'provider',

@@ -1,8 +1,8 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'paddle',
   documentation: 'https://developer.paddle.com/webhooks/signature-verification',
   scheme: {
@@ -21,8 +21,6 @@ const provider: Provider = {
     timestamp: { header: 'paddle-signature', match: /(?:^|;)ts=([^;]*)/g },
     signed: '{timestamp}:{body}',
   },
-  maxBodyBytes: 1024 * 1024,
-  // The bound of Paddle's own library.
   // Paddle's own library has 5, which refuses good events where a clock or a proxy is slow.
   toleranceSeconds: 300,
   idIsSigned: true,

@@ -2,7 +2,7 @@ import { crc32 } from 'node:zlib'
 import { z } from 'zod'
 import { chainedKey, isCertificate, pinnedKeys, plainHttpsUrl } from '../certificates.ts'
 import { field, parseJson } from '../json.ts'
-import { defineProvider, type Postback, type Provider, type WebhookRequest } from '../provider.ts'
+import { defineProvider, type Postback, type ProviderFacts, type WebhookRequest } from '../provider.ts'
 import { type FoundScheme, headerValue, type Reason, type SignatureKind } from '../signature.ts'
 import { readTime } from '../time.ts'
 
@@ -34,15 +34,13 @@ const optionsSchema = z.strictObject({
 })
 type Options = z.infer<typeof optionsSchema>
 
-function create({ certHosts = HOSTS, certs = {}, postback }: Options): Provider {
+function create({ certHosts = HOSTS, certs = {}, postback }: Options): ProviderFacts {
   return {
     name: 'paypal',
     documentation: 'https://developer.paypal.com/api/rest/webhooks/rest/',
     scheme: schemeOf(certHosts),
-    maxBodyBytes: 1024 * 1024,
     // Its host says whether the event is of the sandbox.
     factHeaders: [HEADERS.certUrl],
-    toleranceSeconds: Number.POSITIVE_INFINITY,
     idIsSigned: true,
     contentIsSigned: true,
     idBasis: 'provider',

@@ -1,12 +1,12 @@
 import { z } from 'zod'
 import { derivedId } from '../derived-id.ts'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 
 const MODES: Record<string, boolean> = { live: true, test: false }
 const data = (event: unknown, name: string) => field(field(event, 'data'), name)
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'paystack',
   documentation: 'https://paystack.com/docs/payments/webhooks/',
   scheme: {
@@ -22,7 +22,6 @@ const provider: Provider = {
     ],
     signed: '{body}',
   },
-  maxBodyBytes: 1024 * 1024,
   toleranceSeconds: 300,
   idIsSigned: true,
   contentIsSigned: true,

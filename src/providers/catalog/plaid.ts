@@ -2,7 +2,7 @@ import { createHash, createPublicKey } from 'node:crypto'
 import { z } from 'zod'
 import { field, isRecord, parseJson } from '../json.ts'
 import { isOfKind } from '../keys.ts'
-import { defineProvider, type KnownKey, type Provider, type RemoteKeys } from '../provider.ts'
+import { defineProvider, type KnownKey, type ProviderFacts, type RemoteKeys } from '../provider.ts'
 import type { FoundScheme, SignatureKind } from '../signature.ts'
 
 const KIND: SignatureKind = { kind: 'ecdsa', encoding: 'base64url', secret: 'remote' }
@@ -21,13 +21,12 @@ const optionsSchema = z.strictObject({
 })
 type Options = z.infer<typeof optionsSchema>
 
-function create({ environment, jwksUrl, jwks }: Options): Provider {
+function create({ environment, jwksUrl, jwks }: Options): ProviderFacts {
   return {
     name: 'plaid',
     documentation: 'https://plaid.com/docs/api/webhooks/webhook-verification/',
     scheme,
     ...((jwksUrl !== undefined || jwks !== undefined) && { secrets: 'optional' }),
-    maxBodyBytes: 1024 * 1024,
     toleranceSeconds: 300,
     idIsSigned: true,
     contentIsSigned: true,

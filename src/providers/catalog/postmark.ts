@@ -39,7 +39,6 @@ export const postmark = defineProvider({
       ],
       signed: '',
     },
-    maxBodyBytes: 1024 * 1024,
     toleranceSeconds: 300,
     idIsSigned: false,
     contentIsSigned: false,
@@ -54,7 +53,7 @@ export const postmark = defineProvider({
   guide: {
     setUp:
       'In the server’s message stream under Webhooks add `https://YOUR-HOST/webhooks/postmark`, with basic auth credentials or a custom header, and choose Delivery, Bounce, Spam complaint and, where wanted, Open, Click and Subscription change.',
-    variants: [{ title: 'a custom header', options: `header: 'X-Postmark-Secret'` }],
+    variants: [{ title: 'a custom header', options: { header: 'X-Postmark-Secret' } }],
     secret:
       '`USER:PASSWORD` of the basic auth (the user name can hold no colon, the password can; UTF-8), or with `header` the value of that header.',
     identity:
@@ -70,7 +69,7 @@ export const postmark = defineProvider({
   },
   sample: {
     types: {},
-    newId: (unique) => unique.replace(/^(.{8})(.{4})(.{4})(.{4})(.*)$/, '$1-$2-$3-$4-$5'),
+    newId: (_hex, uuid) => uuid,
     request: ({ type, id, nowSeconds, email, options }, sign) => {
       const at = new Date(nowSeconds * 1000).toISOString()
       const body = JSON.stringify({

@@ -1,11 +1,11 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 import { headerValue } from '../signature.ts'
 
 const ID_HEADER = 'x-razorpay-event-id'
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'razorpay',
   documentation: 'https://razorpay.com/docs/webhooks/validate-test/',
   scheme: {
@@ -21,7 +21,6 @@ const provider: Provider = {
     ],
     signed: '{body}',
   },
-  maxBodyBytes: 1024 * 1024,
   factHeaders: [ID_HEADER],
   toleranceSeconds: 300,
   idIsSigned: false,

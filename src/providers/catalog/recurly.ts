@@ -1,8 +1,8 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'recurly',
   documentation: 'https://docs.recurly.com/recurly-subscriptions/docs/signature-verification',
   scheme: {
@@ -20,7 +20,6 @@ const provider: Provider = {
     timestamp: { header: 'recurly-signature', match: /^([^,]*),/g, unit: 'milliseconds' },
     signed: '{timestamp}.{body}',
   },
-  maxBodyBytes: 1024 * 1024,
   toleranceSeconds: 300,
   idIsSigned: true,
   contentIsSigned: true,

@@ -1,8 +1,8 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'sendgrid',
   documentation:
     'https://www.twilio.com/docs/sendgrid/for-developers/tracking-events/getting-started-event-webhook-security-features',
@@ -19,8 +19,6 @@ const provider: Provider = {
     timestamp: { header: 'x-twilio-email-event-webhook-timestamp', match: /^(.*)$/g },
     signed: '{timestamp}{body}',
   },
-  maxBodyBytes: 1024 * 1024,
-  toleranceSeconds: Number.POSITIVE_INFINITY,
   idIsSigned: true,
   contentIsSigned: true,
   idBasis: 'provider',

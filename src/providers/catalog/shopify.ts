@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 import { headerValue } from '../signature.ts'
 
 /** Shopify's library looks for the names of Events deliveries first, and then for those of webhooks. */
@@ -9,7 +9,7 @@ const both = (name: string) => [`shopify-${name}`, `x-shopify-${name}`]
 
 const facts = ['topic', 'shop-domain', 'api-version', 'webhook-id', 'event-id', 'triggered-at']
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'shopify',
   documentation: 'https://shopify.dev/docs/apps/build/webhooks/verify-deliveries',
   scheme: {
@@ -39,7 +39,8 @@ const provider: Provider = {
   // An order says whether it is a test; nothing says that something is not.
   livemode: (event, { headers }) =>
     field(event, 'test') === true || headerValue(headers, 'x-shopify-test')?.toLowerCase() === 'true' ? false : undefined,
-  occurredAt: (event, { headers }) => headerValue(headers, both('triggered-at')) ?? field(event, 'updated_at'),
+  // Not the header's time, which isn't signed: a later one would make events look outdated.
+  occurredAt: (event) => field(event, 'updated_at') ?? field(event, 'created_at'),
   object: (event) => field(event, 'admin_graphql_api_id') ?? field(event, 'id'),
 }
 
@@ -70,7 +71,7 @@ export const shopify = defineProvider({
   },
   sample: {
     types: { paid: 'orders/paid', refunded: 'refunds/create' },
-    newId: (unique) => unique.replace(/^(.{8})(.{4})(.{4})(.{4})(.*)$/, '$1-$2-$3-$4-$5'),
+    newId: (_hex, uuid) => uuid,
     request: ({ type, id, nowSeconds, email, livemode }, sign) => {
       // Beyond 2^53, as real ones may be; JSON.stringify can't write it.
       const number = BigInt(`0x1${createHash('sha256').update(id).digest('hex').slice(0, 14)}`)

@@ -1,8 +1,8 @@
 import { z } from 'zod'
 import { field, parseJson } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'slack',
   documentation: 'https://docs.slack.dev/authentication/verifying-requests-from-slack',
   scheme: {
@@ -19,7 +19,6 @@ const provider: Provider = {
     timestamp: { header: 'x-slack-request-timestamp', match: /^(.*)$/g },
     signed: 'v0:{timestamp}:{body}',
   },
-  maxBodyBytes: 1024 * 1024,
   toleranceSeconds: 300,
   idIsSigned: true,
   contentIsSigned: true,

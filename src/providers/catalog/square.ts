@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 import { headerValue } from '../signature.ts'
 
 const ENVIRONMENT = 'square-environment'
@@ -9,7 +9,7 @@ const IS_LIVE: Record<string, boolean> = { production: true, sandbox: false }
 // Signed byte for byte, so it is never normalised.
 const squareOptions = z.strictObject({ notificationUrl: z.url({ protocol: /^https?$/ }) })
 
-const createSquare = (url: string): Provider => ({
+const createSquare = (url: string): ProviderFacts => ({
   name: 'square',
   documentation: 'https://developer.squareup.com/docs/webhooks/step3validate',
   scheme: {
@@ -26,7 +26,6 @@ const createSquare = (url: string): Provider => ({
     signed: '{url}{body}',
     url,
   },
-  maxBodyBytes: 1024 * 1024,
   factHeaders: [ENVIRONMENT],
   toleranceSeconds: 300,
   idIsSigned: true,
@@ -74,7 +73,7 @@ export const square = defineProvider({
       'subscription ended': 'subscription.updated',
       payout: 'payout.paid',
     },
-    newId: (unique) => unique.replace(/^(.{8})(.{4})(.{4})(.{4})(.*)$/, '$1-$2-$3-$4-$5'),
+    newId: (_hex, uuid) => uuid,
     request: ({ type, id, nowSeconds, email, livemode, options }, sign) => {
       const { notificationUrl } = squareOptions.parse(options)
       const [resource = type] = type.split('.')

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Guide, type PaymentFact, type Provider, type ProviderDefinition } from '../provider.ts'
+import { defineProvider, type Guide, type PaymentFact, type ProviderDefinition, type ProviderFacts } from '../provider.ts'
 import { headerValue } from '../signature.ts'
 
 const traps = [
@@ -87,7 +87,7 @@ function define(
 ): ProviderDefinition<Record<string, never>> {
   const header = (part: string) => families.map((family) => `${family}-${part}`)
   const idHeader = header('id')
-  const provider: Provider = {
+  const provider: ProviderFacts = {
     name,
     documentation,
     scheme: {
@@ -115,7 +115,6 @@ function define(
       id: { header: idHeader, match: /^([!-\-/-~]+)$/g },
       signed: '{id}.{timestamp}.{body}',
     },
-    maxBodyBytes: 1024 * 1024,
     factHeaders: idHeader,
     toleranceSeconds: 300,
     idIsSigned: true,

@@ -1,9 +1,9 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 import { stripeObject } from '../stripe-objects.ts'
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'stripe',
   documentation: 'https://docs.stripe.com/webhooks',
   scheme: {
@@ -23,7 +23,6 @@ const provider: Provider = {
     timestamp: { header: 'stripe-signature', match: /(?:^|,) *t=([^,]*)/g },
     signed: '{timestamp}.{body}',
   },
-  maxBodyBytes: 1024 * 1024,
   toleranceSeconds: 300,
   idIsSigned: true,
   contentIsSigned: true,

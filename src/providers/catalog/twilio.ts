@@ -1,7 +1,7 @@
 import { parse, stringify } from 'node:querystring'
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider, type WebhookRequest } from '../provider.ts'
+import { defineProvider, type ProviderFacts, type WebhookRequest } from '../provider.ts'
 import { headerValue, type Proof, type Reason, type SignatureKind } from '../signature.ts'
 
 const SETTINGS = 'x-twilio-webhooks-signature-settings'
@@ -12,7 +12,7 @@ const kinds = {
   HMAC_SHA256: { kind: 'hmac', algorithm: 'sha256', encoding: 'base64', secret },
 } satisfies Record<string, SignatureKind>
 
-function createTwilio(publicUrl: string): Provider {
+function createTwilio(publicUrl: string): ProviderFacts {
   return {
     name: 'twilio',
     documentation: 'https://www.twilio.com/docs/usage/webhooks/webhooks-security',
@@ -23,8 +23,6 @@ function createTwilio(publicUrl: string): Provider {
         'the public URL, with each form field sorted by name (name and value); of other bodies their `bodySHA256` in the URL',
       proofs: (request) => proofs(publicUrl, request),
     },
-    maxBodyBytes: 1024 * 1024,
-    toleranceSeconds: Number.POSITIVE_INFINITY,
     factHeaders: ['i-twilio-idempotency-token'],
     idIsSigned: true,
     contentIsSigned: true,
@@ -80,13 +78,16 @@ function proofs(publicUrl: string, { headers, body, query }: WebhookRequest): re
 /** How it is signed: by the auth token and SHA-1, unless the settings say otherwise; undefined when that is nothing we know. */
 function settingsOf(headers: WebhookRequest['headers']): { kind: SignatureKind; keyId?: string | undefined } | undefined {
   if ((headers[SETTINGS] ?? []).every((value) => value.trim() === '')) return { kind: kinds.HMAC_SHA1 }
+  const given = headerValue(headers, SETTINGS)
+  if (given === undefined) return undefined
   const parts = new Map(
-    (headerValue(headers, SETTINGS) ?? '').split(',').map((part): [string, string] => {
+    given.split(',').map((part): [string, string] => {
       const [name = '', ...value] = part.split('=')
       return [name.trim(), value.join('=').trim()]
     }),
   )
-  const algorithm = parts.get('algorithm')
+  // As in Twilio's library: SHA-1 where nothing is said, and letter case doesn't count.
+  const algorithm = (parts.get('algorithm') || 'HMAC_SHA1').toUpperCase()
   return algorithm === 'HMAC_SHA1' || algorithm === 'HMAC_SHA256'
     ? { kind: kinds[algorithm], keyId: parts.get('key') || undefined }
     : undefined
@@ -105,7 +106,9 @@ function spellings(url: string): string[] {
   const port = parsed.port || (parsed.protocol === 'https:' ? '443' : '80')
   parsed.port = ''
   const ported = parsed.href.replace(/^https?:\/\/[^/]*/, (origin) => `${origin}:${port}`)
-  const both = [parsed.href, ported]
+  // On the text itself too: what a URL parser would write otherwise (é, a blank) is signed as it was given.
+  const [plain, withPort] = ['', `:${port}`].map((end) => url.replace(/^(https?:\/\/[^/:?#]*)(?::\d+)?/i, `$1${end}`))
+  const both = [parsed.href, ported, plain ?? url, withPort ?? url]
   const encoded = both.map((href) => {
     const [base, query] = split(href)
     return query === '' ? href : `${base}?${stringify(parse(query))}`

@@ -1,9 +1,9 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 import { headerValue } from '../signature.ts'
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'wise',
   documentation: 'https://docs.wise.com/api-docs/webhooks-notifications',
   scheme: {
@@ -19,8 +19,6 @@ const provider: Provider = {
     ],
     signed: '{body}',
   },
-  maxBodyBytes: 1024 * 1024,
-  toleranceSeconds: Number.POSITIVE_INFINITY,
   factHeaders: ['x-delivery-id', 'x-test-notification'],
   idIsSigned: false,
   contentIsSigned: true,
@@ -63,7 +61,7 @@ export const wise = defineProvider({
       refunded: 'transfers#refund',
       payout: 'transfers#state-change',
     },
-    newId: (unique) => unique.replace(/^(.{8})(.{4})(.{4})(.{4})(.*)$/, '$1-$2-$3-$4-$5'),
+    newId: (_hex, uuid) => uuid,
     request: ({ type, id, nowSeconds, email, livemode }, sign) => {
       const at = new Date(nowSeconds * 1000).toISOString()
       const body = JSON.stringify({

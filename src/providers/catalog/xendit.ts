@@ -1,9 +1,9 @@
 import { z } from 'zod'
 import { field } from '../json.ts'
-import { defineProvider, type Provider } from '../provider.ts'
+import { defineProvider, type ProviderFacts } from '../provider.ts'
 import { headerValue } from '../signature.ts'
 
-const provider: Provider = {
+const provider: ProviderFacts = {
   name: 'xendit',
   documentation: 'https://docs.xendit.co/webhook',
   scheme: {
@@ -12,7 +12,6 @@ const provider: Provider = {
     ],
     signed: '',
   },
-  maxBodyBytes: 1024 * 1024,
   factHeaders: ['webhook-id'],
   toleranceSeconds: 300,
   idIsSigned: false,
@@ -52,7 +51,7 @@ export const xendit = defineProvider({
       'subscription ended': 'recurring.plan.inactivated',
       payout: 'payout.succeeded',
     },
-    newId: (unique) => unique.replace(/^(.{8})(.{4})(.{4})(.{4})(.*)$/, '$1-$2-$3-$4-$5'),
+    newId: (_hex, uuid) => uuid,
     request: ({ type, id, nowSeconds, email }, sign) => {
       const body = JSON.stringify({
         event: type,

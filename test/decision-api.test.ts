@@ -1,0 +1,171 @@
+import express from 'express'
+import supertest from 'supertest'
+import { beforeEach, describe, expect, test } from 'vitest'
+import { resolveCommand } from '../src/cli/resolve.ts'
+import { readConfig } from '../src/config.ts'
+import { openJobs } from '../src/follow-ups/queue.ts'
+import { createLog } from '../src/log.ts'
+import { opsRoutes } from '../src/ops/routes.ts'
+import { createToken } from '../src/ops/tokens.ts'
+import { insertAttempt, insertSend } from './support/ops-rows.ts'
+import { jobsOf, patientDatabase, sendRow } from './support/sends.ts'
+
+const { pool, url } = await patientDatabase()
+const { enqueueSends } = await openJobs(url)
+const tokens = {
+  operator: await createToken(pool, { name: 'mia', role: 'operator' }),
+  reader: await createToken(pool, { name: 'grafana', role: 'reader' }),
+  sender: await createToken(pool, { name: 'shop', role: 'sender' }),
+}
+const app = express().use(
+  opsRoutes({
+    pool,
+    log: createLog('silent', 'test'),
+    enqueueSends,
+    config: () => readConfig({ sources: {} }),
+    fingerprints: () => [],
+    replay: async () => ({ outcome: 'queued' }),
+    runs: {} as never, // none is asked for
+  }),
+)
+const call = (method: 'get' | 'post', path: string, body?: object, by: keyof typeof tokens = 'operator') =>
+  supertest(app)[method](path).set('authorization', `Bearer ${tokens[by]}`).send(body)
+const audited = async (subject: string) =>
+  (await pool.query('select actor, via, action, reason from audit_log where subject = $1 order by id', [subject])).rows
+
+let number = 0
+let key = ''
+/** A send whose only call ended unknown. */
+beforeEach(async () => {
+  number += 1
+  key = `unknown:${number}`
+  await insertSend(pool, key, { state: 'needs_review' })
+  await insertAttempt(pool, key, { outcome: 'unknown', called_at: new Date(), ended_at: new Date() })
+})
+const resolve = (body: object, by?: keyof typeof tokens) => call('post', `/v1/sends/${key}/resolve`, body, by)
+
+describe('a decision over HTTP', () => {
+  test('C-58 I16 of two retries at once one is made, with one job, and the other is told', async () => {
+    const retry = { version: 1, decision: 'retry', reason: 'not in the dashboard' }
+
+    const answers = await Promise.all([resolve(retry), resolve(retry)])
+
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 409])
+    const refused = answers.find(({ status }) => status === 409)?.body
+    expect(refused).toMatchObject({ code: 'stale_version', send_status: 'queued', version: 2 })
+    expect(await sendRow(pool, key, 'state', 'version')).toEqual({ state: 'queued', version: 2 })
+    expect(await jobsOf(pool, key)).toHaveLength(1)
+    expect(await audited(`send:${key}`)).toEqual([
+      { actor: 'token:mia', via: 'api', action: 'retry', reason: 'not in the dashboard' },
+    ])
+  })
+
+  test('sent with its message ID is settled, and what came of it is answered', async () => {
+    const { status, body } = await resolve({ version: 1, decision: 'sent', message_id: 'm-http', reason: 'seen' })
+
+    expect([status, body.status, body.message_id, body.settled_by]).toEqual([200, 'sent', 'm-http', 'person:token:mia'])
+    expect(body.attempts).toMatchObject([{ outcome: 'unknown', message_id: 'm-http' }])
+    expect(body.settlements).toMatchObject([{ grade: 'P', to_state: 'sent', actor: 'person:token:mia' }])
+    const reopened = await call('post', `/v1/sends/${key}/reopen`, { version: body.version, reason: 'wrong line' })
+    expect([reopened.status, reopened.body.status]).toEqual([200, 'needs_review'])
+    expect((await audited(`send:${key}`)).map(({ action }) => action)).toEqual(['sent', 'reopen'])
+  })
+
+  test('C-58 is refused on a send that is delivered, claimed or unheard of', async () => {
+    await insertSend(pool, 'done', { state: 'sent', delivered_at: new Date() })
+    await insertSend(pool, 'busy', { state: 'claimed' })
+    const retry = { version: 1, decision: 'retry', reason: 'why not' }
+
+    const answers = await Promise.all(['done', 'busy', 'nobody'].map((it) => call('post', `/v1/sends/${it}/resolve`, retry)))
+
+    expect(answers.map(({ status, body }) => [status, body.code, body.send_status])).toEqual([
+      [409, 'not_allowed', 'delivered'],
+      [409, 'not_allowed', 'claimed'],
+      [404, 'not_found', undefined],
+    ])
+  })
+
+  test.each([
+    ['no reason', { version: 1, decision: 'retry' }],
+    ['a blank reason', { version: 1, decision: 'retry', reason: ' \n ' }],
+    ['no version', { decision: 'retry', reason: 'x' }],
+    ['an unknown decision', { version: 1, decision: 'delete', reason: 'x' }],
+    ['a message ID with a retry', { version: 1, decision: 'retry', message_id: 'm', reason: 'x' }],
+    ['a field that nobody knows', { version: 1, decision: 'retry', reason: 'x', state: 'sent' }],
+    ['a state instead', { version: 1, state: 'sent', reason: 'x' }],
+  ])('with %s is refused and changes nothing', async (_name, body) => {
+    expect((await resolve(body)).status).toBe(400)
+    expect(await sendRow(pool, key, 'state', 'version')).toEqual({ state: 'needs_review', version: 1 })
+  })
+
+  test('is for operators only', async () => {
+    const body = { version: 1, decision: 'abandoned', reason: 'x' }
+    const answers = await Promise.all([
+      resolve(body, 'reader'),
+      resolve(body, 'sender'),
+      call('post', `/v1/sends/${key}/reopen`, body, 'reader'),
+      call('post', '/v1/sending', { version: 1, paused: true, reason: 'x' }, 'reader'),
+      call('post', '/v1/matching', { version: 1, mode: 'suggest', reason: 'x' }, 'sender'),
+      call('get', '/v1/sending', undefined, 'sender'),
+    ])
+
+    expect(answers.map(({ status }) => status)).toEqual([403, 403, 403, 403, 403, 403])
+    expect(await sendRow(pool, key, 'version')).toEqual({ version: 1 })
+  })
+
+  test('a GET of an action changes nothing', async () => {
+    const answers = await Promise.all(
+      [`/v1/sends/${key}/resolve`, `/v1/sends/${key}/reopen`, '/v1/matching'].map((path) => call('get', path)),
+    )
+
+    expect(answers.map(({ status, headers }) => [status, headers.allow])).toEqual([
+      [405, 'POST'],
+      [405, 'POST'],
+      [405, 'POST'],
+    ])
+  })
+})
+
+test('sending and matching are switched with the version that was seen, and audited', async () => {
+  const { body: before } = await call('get', '/v1/sending', undefined, 'reader')
+  const paused = await call('post', '/v1/sending', { version: before.version, paused: true, reason: 'Inboxili is down' })
+  const stale = await call('post', '/v1/sending', { version: before.version, paused: false, reason: 'late' })
+  const matching = await call('post', '/v1/matching', {
+    version: paused.body.version,
+    mode: 'suggest',
+    reason: 'a strange event',
+  })
+  const going = await call('post', '/v1/sending', { version: matching.body.version, paused: false, reason: 'it is up' })
+
+  expect(before).toMatchObject({ paused: false, reason: null, matching: 'auto' })
+  expect(paused.body).toMatchObject({ paused: true, reason: 'Inboxili is down', by: 'person:token:mia' })
+  expect([stale.status, stale.body.code]).toEqual([409, 'stale_version'])
+  expect(matching.body).toMatchObject({ matching: 'suggest', matching_reason: 'a strange event' })
+  expect(going.body).toMatchObject({ paused: false, reason: null, by: null })
+  expect((await audited('sending')).map(({ action }) => action)).toEqual(['pause sending', 'matching suggest', 'resume sending'])
+})
+
+describe('oncehook sends resolve', () => {
+  test('decides under the name of a person', async () => {
+    const { exitCode, stdout } = await resolveCommand(pool, url, key, { abandoned: true, reason: 'customer left', by: 'mia' })
+
+    expect([exitCode, stdout]).toEqual([0, `- Closed  ${key}\n`])
+    expect(await audited(`send:${key}`)).toEqual([{ actor: 'mia', via: 'cli', action: 'abandoned', reason: 'customer left' }])
+  })
+
+  test('says what it can not do, and does nothing then', async () => {
+    const answers = [
+      await resolveCommand(pool, url, key, { reason: 'x' }),
+      await resolveCommand(pool, url, key, { sent: true, retry: true, reason: 'x' }),
+      await resolveCommand(pool, url, key, { retry: true, messageId: 'm', reason: 'x' }),
+      await resolveCommand(pool, url, key, { retry: true, reason: ' ' }),
+      await resolveCommand(pool, url, 'nobody', { retry: true, reason: 'x' }),
+      await resolveCommand(pool, url, key, { retry: true, version: 7, reason: 'x' }),
+      await resolveCommand(pool, url, key, { reopen: true, reason: 'x' }),
+    ]
+
+    expect(answers.map(({ exitCode }) => exitCode)).toEqual([2, 2, 2, 2, 1, 1, 1])
+    expect(await sendRow(pool, key, 'state', 'version')).toEqual({ state: 'needs_review', version: 1 })
+    expect(await audited(`send:${key}`)).toEqual([])
+  })
+})

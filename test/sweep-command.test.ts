@@ -1,0 +1,109 @@
+import { beforeEach, expect, test } from 'vitest'
+import { sweepCommand } from '../src/cli/sweep.ts'
+import { insertAttempt, insertEvent, insertReport, insertSend } from './support/ops-rows.ts'
+import { jobsOf, patientDatabase, resetControl, sendRow } from './support/sends.ts'
+
+const { pool, url } = await patientDatabase()
+const settings = { databaseUrl: url, staleAfterMs: 300_000, reviewAfterMs: 600_000, keepBodiesDays: 90 }
+const sweep = async (isExclusive = true, options = {}) => sweepCommand(pool, settings, isExclusive, { json: true, ...options })
+
+const longAgo = new Date('2020-01-01T00:00:00Z')
+const claimed = new Date(Date.now() - 3_600_000)
+
+beforeEach(async () => {
+  await pool.query(
+    'truncate email_sends, send_attempts, settlements, delivery_reports, webhook_events, source_minutes cascade; delete from pgboss.job',
+  )
+  await resetControl(pool)
+  // One of each that a sweep finds.
+  await insertSend(pool, 'claimed', { state: 'claimed', claimed_at: longAgo })
+  await insertSend(pool, 'sending', { state: 'sending', claimed_at: longAgo, sending_at: longAgo })
+  await insertSend(pool, 'orphan')
+  await insertSend(pool, 'resend', { state: 'needs_review', policy: 'prefer_duplicate', recipient: 'di@example.com' })
+  await insertAttempt(pool, 'resend', {
+    recipient: 'di@example.com',
+    outcome: 'unknown',
+    claimed_at: longAgo,
+    called_at: longAgo,
+    ended_at: longAgo,
+  })
+  await insertSend(pool, 'unknown', { state: 'needs_review', recipient: 'bea@example.com' })
+  await insertAttempt(pool, 'unknown', {
+    recipient: 'bea@example.com',
+    outcome: 'unknown',
+    claimed_at: claimed,
+    ended_at: claimed,
+  })
+  const report = await insertEvent(pool, 'm1:delivered', { source: 'inboxili', type: 'delivered' })
+  await insertReport(pool, report, {
+    message_id: 'm1',
+    recipient: 'bea@example.com',
+    match_key: 'bea@example.com',
+    occurred_at: new Date(claimed.getTime() + 5_000),
+    parked: 'in flight',
+  })
+  await insertEvent(pool, 'evt_pending', { status: 'pending', processed_at: null })
+  await insertEvent(pool, 'evt_old', { received_at: longAgo })
+  await pool.query(
+    `insert into source_minutes (source, minute, outcome, cause, count) values ('stripe', '2020-01-01', 'refused', 'signature_mismatch', 1)`,
+  )
+})
+
+test('every sweep runs once and says what it changed; a second one finds nothing', async () => {
+  const { stdout, stderr, exitCode } = await sweep()
+
+  expect(JSON.parse(stdout)).toEqual({
+    sends: { staleClaims: 1, staleCalls: 1, orphanSends: 1, resends: 1, joinedMessages: 1 },
+    events: { orphanEvents: 1 },
+    bodies: { emptied: 1 },
+    minutes: { forgotten: 1 },
+  })
+  expect([stderr, exitCode]).toEqual(['', 0])
+  expect(await sendRow(pool, 'claimed', 'state')).toEqual({ state: 'queued' })
+  expect(await sendRow(pool, 'sending', 'state')).toEqual({ state: 'needs_review' })
+  expect(await sendRow(pool, 'unknown', 'status')).toEqual({ status: 'delivered' })
+  expect(await jobsOf(pool, 'orphan')).toHaveLength(1)
+
+  const again = JSON.parse((await sweep()).stdout) as Record<string, Record<string, number>>
+  expect(Object.values(again).flatMap((counts) => Object.values(counts))).toEqual(Array(8).fill(0))
+})
+
+test('settles nothing by recipient on an account that others use, or may use', async () => {
+  const { stdout } = await sweep(false)
+
+  expect(JSON.parse(stdout)).toMatchObject({ sends: { joinedMessages: 0 } })
+  expect(await sendRow(pool, 'unknown', 'state')).toEqual({ state: 'needs_review' })
+})
+
+test('two at once change each thing once', async () => {
+  const swept = await Promise.all([sweep(), sweep(), sweep()])
+
+  const sums: Record<string, number> = {}
+  for (const { stdout } of swept)
+    for (const counts of Object.values(JSON.parse(stdout) as Record<string, Record<string, number>>))
+      for (const [name, count] of Object.entries(counts)) sums[name] = (sums[name] ?? 0) + count
+  expect(sums).toMatchObject({ staleClaims: 1, staleCalls: 1, resends: 1, orphanEvents: 1, emptied: 1, forgotten: 1 })
+  expect(await jobsOf(pool, 'claimed')).toHaveLength(1)
+})
+
+test('one that fails is named, and the others run', async () => {
+  await pool.query('alter table source_minutes rename to source_minutes_away')
+  const { stdout, stderr, exitCode } = await sweep()
+  await pool.query('alter table source_minutes_away rename to source_minutes')
+
+  expect(exitCode).toBe(1)
+  expect(stderr).toBe('oncehook: the sweep of minutes failed: relation "source_minutes" does not exist\n')
+  expect(JSON.parse(stdout)).toMatchObject({ sends: { staleClaims: 1 }, bodies: { emptied: 1 } })
+})
+
+test('for people it is a table, for pipes tab-separated', async () => {
+  const table = await sweep(true, { json: false, width: 80, unicode: true })
+  const piped = await sweep(true, { json: false })
+
+  expect(table.stdout.split('\n').slice(0, 3)).toEqual([
+    'SWEEP    CHANGED  WHAT',
+    'sends    1        claims without a call, queued again',
+    'sends    1        calls without an answer, in front of a person',
+  ])
+  expect(piped.stdout.split('\n')[0]).toBe('sends\t0\tclaims without a call, queued again')
+})
