@@ -5,7 +5,7 @@ import { patientDatabase } from './support/sends.ts'
 // Seeded schedules of everything that may happen, in any order. `npm run test:schedules` plays a thousand; SEED=n SCHEDULES=1 plays
 // again the one that failed.
 
-const SCHEDULES = Number(process.env.SCHEDULES ?? 50)
+const SCHEDULES = Number(process.env.SCHEDULES ?? 60)
 const FIRST_SEED = Number(process.env.SEED ?? 20_261_129)
 
 const play = await openStage(await patientDatabase())

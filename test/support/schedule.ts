@@ -5,6 +5,7 @@ import { inTransaction, openPool } from '../../src/db.ts'
 import { sweepEvents } from '../../src/events/sweeps.ts'
 import { armFault, type FaultPoint } from '../../src/fault-points.ts'
 import { findEventsWithoutJob, openJobs } from '../../src/follow-ups/queue.ts'
+import { checkInvariants } from '../../src/ops/invariants.ts'
 import type { Fault } from '../../src/sandbox/inboxili/faults.ts'
 import { randomNumbers } from '../../src/sandbox/inboxili/random.ts'
 import { type DecisionRequest, decide } from '../../src/sends/decide.ts'
@@ -45,6 +46,18 @@ const tables = [
   'audit_log',
   'email_marks',
   'pgboss.job',
+]
+
+const timesOfSends = [
+  'queued_at',
+  'send_after',
+  'claimed_at',
+  'sending_at',
+  'completed_at',
+  'delivered_at',
+  'bounced_at',
+  'complained_at',
+  'settled_at',
 ]
 
 /** How the calls of a schedule end, with weights. */
@@ -212,9 +225,9 @@ export async function openStage(database: TestDatabase): Promise<(seed: number) 
       const shift = (table: string, ...columns: string[]) =>
         `update ${table} set ${columns.map((it) => `${it} = ${it} - $1::int * interval '1 s'`).join(', ')} returning 1`
       await pool.query(
-        `with a as (${shift('email_sends', 'queued_at', 'send_after', 'claimed_at', 'sending_at')}),
+        `with a as (${shift('email_sends', ...timesOfSends)}),
            b as (${shift('send_attempts', 'claimed_at', 'called_at', 'ended_at')}), c as (${shift('delivery_reports', 'occurred_at')}),
-           d as (${shift('sending_control', 'held_at', 'next_probe_at')}), e as (${shift('webhook_events', 'received_at')}),
+           d as (${shift('sending_control', 'held_at', 'next_probe_at')}), e as (${shift('webhook_events', 'received_at', 'processed_at')}),
            f as (${shift('pgboss.job', 'start_after')}) select 1`,
         [seconds],
       )
@@ -491,6 +504,8 @@ export async function openStage(database: TestDatabase): Promise<(seed: number) 
     }
 
     broken.push(...(await brokenAtRest(pool, { ledger: ledger(), acknowledged })))
+    for (const { invariant, name, subjects } of await checkInvariants(pool, STALE_SECONDS * 1000))
+      broken.push(`${invariant} ${name}: ${subjects.join(' ')}`)
     const { rows: rejected } = await pool.query<{ dedupe_key: string; message: Message }>(
       `select dedupe_key, message from email_sends where state = 'rejected' and policy <> 'timestamp'`,
     )
