@@ -83,19 +83,23 @@ export const bugs: readonly Bug[] = [
     test: ['test/follow-up.test.ts', 'two workers whose rules say different things'],
   },
   {
-    name: 'an event is processed before its sends are queued',
+    name: 'an event is processed in a commit of its own',
     changes: [
       [
         'src/follow-ups/rules.ts',
-        '    inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, closing, wanted, isLastTry))',
-        `    inTransaction(deps.pool, (tx) => markProcessed(tx, event, closing)).then(() => deps.pool.query("update webhook_events set status = 'pending', processed_at = null where false")).then(() => inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, closing, wanted, isLastTry)))`,
+        '    inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, closing, wanted, isLastTry, urgency))',
+        `    inTransaction(deps.pool, (tx) => markProcessed(tx, event, closing)).then(
+      (isFirst) =>
+        isFirst && inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, closing, wanted, isLastTry, urgency)),
+    )`,
       ],
+      ['src/follow-ups/rules.ts', '  if (!(await markProcessed(tx, event, closing))) return false\n', ''],
     ],
-    test: ['test/follow-up.test.ts', 'becomes one email, whose row names it'],
+    test: ['test/follow-up.test.ts', 'a crash between the rule and the commit leaves nothing'],
   },
   {
     name: 'no job for a send that is queued',
-    changes: [['src/sends/trigger.ts', '  await enqueue(tx, [{ key }])\n', '']],
+    changes: [['src/sends/trigger.ts', `  await enqueue(tx, [{ key, urgency: request.urgency ?? 'fresh' }])\n`, '']],
     test: ['test/send-answers.test.ts', 'ten triggers of a rejected send queue it once'],
   },
 
@@ -300,7 +304,7 @@ export const bugs: readonly Bug[] = [
   },
   {
     name: 'a complaint closes an unknown send',
-    changes: [['src/sends/join.ts', `  if (report.kind !== 'delivered' && report.kind !== 'bounced') return\n`, '']],
+    changes: [['src/sends/join.ts', `  if (report.kind !== 'delivered' && report.kind !== 'bounced') return false\n`, '']],
     test: ['test/settle.test.ts', 'is not closed by a complaint'],
   },
   {

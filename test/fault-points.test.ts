@@ -1,10 +1,12 @@
 import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { productionProblems } from '../src/config.ts'
 import { openPool } from '../src/db.ts'
-import { armFault, type FaultPoint, faultPoints, readFaults } from '../src/fault-points.ts'
+import { armFault, armFaults, type FaultPoint, faultPoints, reached, readFaults } from '../src/fault-points.ts'
 import { startWorkers } from '../src/follow-ups/queue.ts'
 import { createLog } from '../src/log.ts'
 import { decide } from '../src/sends/decide.ts'
 import { sendOnce } from '../src/sends/send-once.ts'
+import { readSettings } from '../src/settings.ts'
 import { type CrashPointName, crashPoints, findEnd, keyOf, post, recover, report, survivor, unlisted } from './support/crashes.ts'
 import { halfLineTo, lineTo } from './support/line.ts'
 import { onInsert, refuse } from './support/posting.ts'
@@ -122,6 +124,24 @@ test('every place in the code is one of the crash points, and the variable takes
   )
   for (const text of ['send.nowhere=kill', 'send.claimed=run', 'send.claimed', 'send.claimed=kill=kill', 'send.claimed=toString'])
     expect(readFaults(text)).toBeUndefined()
+})
+
+test('a place that the variable arms fails, and no other; production refuses it', async () => {
+  const faults = readFaults('send.claimed=throw') ?? new Map()
+  armFaults(faults)
+  onTestFinished(() => armFault('send.claimed', fail).disarm())
+
+  expect(() => reached('send.claimed')).toThrow('fault at send.claimed')
+  expect(await reached('send.recorded')).toBeUndefined()
+  expect(() => readSettings({ ONCEHOOK_FAULTS: 'send.claimed=explode' })).toThrow('ONCEHOOK_FAULTS')
+  const settings = readSettings({
+    ONCEHOOK_FAULTS: 'send.claimed=throw',
+    DATABASE_URL: 'postgres://localhost/x',
+    INBOXILI_API_KEY: 'ik_live_x',
+  })
+  expect(productionProblems(settings, service.config.current)).toContain(
+    'ONCEHOOK_FAULTS is set: in production no process fails on purpose',
+  )
 })
 
 describe('I2 I4 an acknowledgement that fails', () => {
