@@ -484,6 +484,11 @@ export const bugs: readonly Bug[] = [
     test: ['test/schedules.test.ts', 'hold in'],
   },
   {
+    name: 'schedules: no version guards a decision',
+    changes: [['src/sends/decide.ts', 'old.version = $3 and old.state', '$3::int is not null and old.state']],
+    test: ['test/schedules.test.ts', 'hold in'],
+  },
+  {
     name: 'schedules: a lost connection counts as not sent',
     changes: [['src/sends/outcome.ts', 'if (requestStarted === false)', 'if (requestStarted !== undefined)']],
     test: ['test/schedules.test.ts', 'hold in'],

@@ -249,6 +249,7 @@ async function playSteps(stage: Stage, seed: number): Promise<Played> {
     if (isUnsure) void line.loseCommitOf(/^decide-send /)
     const decided = await decide(isUnsure ? unsurePool : pool, deps.enqueue, send.dedupe_key, request).catch(() => undefined)
     line.mend()
+    if (decided?.outcome === 'decided' && request.version !== send.version) broken.push('I16 a stale decision was carried out')
     if (decided?.outcome === 'decided') await rematch(pool, decided.matchKey, true)
     steps.push(
       `a person decides ${send.dedupe_key} (${send.state}): ${JSON.stringify(decision)} → ${decided?.outcome ?? 'in doubt'}`,
