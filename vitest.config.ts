@@ -4,6 +4,7 @@ import { defineConfig } from 'vitest/config'
 const withProcesses = [
   'commands',
   'crash-rounds',
+  'fault-kills',
   'queue',
   'runs-processes',
   'serve-processes',

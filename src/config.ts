@@ -264,6 +264,7 @@ export function productionProblems(settings: Settings, config: Config): string[]
   if (!settings.databaseUrl) problems.push('DATABASE_URL is not set: in production the embedded database is refused')
   if (!settings.inboxiliApiKey) problems.push('INBOXILI_API_KEY is not set: in production the sandbox is refused')
   if (settings.testKeysPath) problems.push('ONCEHOOK_TEST_KEYS is set: in production the signatures of samples are refused')
+  if (settings.faults) problems.push('ONCEHOOK_FAULTS is set: in production no process fails on purpose')
   for (const source of config.sources.values()) {
     if (source.secrets.some((secret) => wellKnown.test(secret) || secret.length < 8)) {
       problems.push(`source ${source.name}: a secret is a default or shorter than 8 characters`)

@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { parseEnv } from 'node:util'
 import { z } from 'zod'
+import { readFaults } from './fault-points.ts'
 
 /** What a secret looks like; those with the name of a kind of key are public keys of it. */
 export type SecretShape = 'text' | 'hex' | 'name:text' | 'rsa' | 'ecdsa' | 'ed25519'
@@ -61,6 +62,14 @@ const settingsSchema = z.object({
   ONCEHOOK_PROBE_EVERY_MS: whole(60_000, 50, 3_600_000),
   ONCEHOOK_REVIEW_AFTER_MS: whole(600_000, 100, 86_400_000),
   ONCEHOOK_TEST_KEYS: z.string().optional(),
+  ONCEHOOK_FAULTS: z
+    .string()
+    .transform((text, context) => {
+      const faults = readFaults(text)
+      if (!faults) context.addIssue({ code: 'custom', message: 'must be places and what happens there: send.claimed=kill' })
+      return faults ?? z.NEVER
+    })
+    .optional(),
 })
 
 export type Settings = ReturnType<typeof readSettings>
@@ -103,6 +112,7 @@ export function readSettings(environment: NodeJS.ProcessEnv = process.env) {
     probeEveryMs: data.ONCEHOOK_PROBE_EVERY_MS,
     reviewAfterMs: data.ONCEHOOK_REVIEW_AFTER_MS,
     testKeysPath: data.ONCEHOOK_TEST_KEYS,
+    faults: data.ONCEHOOK_FAULTS,
   }
 }
 

@@ -402,7 +402,58 @@ test('Another process releases held calls, clears faults and posts one report', 
   ])
 })
 
+test('Faults and reports are mixed in at random, the same ones each time for a seed, wherever nothing else is armed', async () => {
+  const mix = (seed: number) => ({
+    seed,
+    faults: [
+      { rate: 0.3, fault: { kind: 'cut_after_accept' } },
+      { rate: 0.2, fault: { kind: 'status', status: 503 } },
+    ],
+    reports: [{ rate: 0.5, report: { kind: 'never' } }],
+  })
+  const play = async (seed: number) => {
+    const { posts, webhook } = await receiver()
+    const { sandbox, send } = await start({ webhook })
+    const answer = await http(`${sandbox.url}/_sandbox/faults/mix`, 'POST', mix(seed))
+    expect(answer.json).toEqual({ mixed: 3 })
+    sandbox.arm({ kind: 'null_id' })
+    for (let call = 0; call < 60; call += 1) await send().catch(() => undefined)
+    await sandbox.reportsSettled()
+    await http(`${sandbox.url}/_sandbox/faults`, 'DELETE')
+    for (let call = 0; call < 20; call += 1) await send()
+    const met = sandbox.ledger.map(({ fault }) => fault ?? '-')
+    return { met, reported: posts.length }
+  }
+
+  const [first, again, other] = [await play(7), await play(7), await play(8)]
+
+  expect(again).toEqual(first)
+  expect(other.met).not.toEqual(first.met)
+  expect(first.met[0]).toBe('null_id')
+  expect(first.met.slice(60)).toEqual(Array(20).fill('-'))
+  // Of 59 calls 30 in a hundred, and 20 in a hundred.
+  const count = (kind: string) => first.met.filter((it) => it === kind).length
+  expect(count('cut_after_accept')).toBeGreaterThan(9)
+  expect(count('cut_after_accept')).toBeLessThan(27)
+  expect(count('status')).toBeGreaterThan(4)
+  expect(count('status')).toBeLessThan(20)
+  expect(first.reported).toBeGreaterThan(12)
+  expect(first.reported).toBeLessThan(40)
+})
+
 test.for([
+  [
+    'faults/mix',
+    {
+      seed: 1,
+      faults: [
+        { rate: 0.6, fault: { kind: 'ok' } },
+        { rate: 0.6, fault: { kind: 'null_id' } },
+      ],
+    },
+    /more than 1/,
+  ],
+  ['faults/mix', { faults: [] }, /seed/],
   ['faults', { faults: [{ kind: 'explode' }] }, /kind/],
   ['faults', { faults: [{ kind: 'status', status: 42 }] }, /status/],
   ['faults', { faults: [{ kind: 'ok' }], until: 'noon' }, /until/],

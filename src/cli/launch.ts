@@ -27,6 +27,8 @@ export interface Launched {
   failed: Promise<string>
   /** Has the parts read their configuration again. */
   reload(): void
+  /** Ends the worker and starts it with these variables; when it dies of them it is started again without. */
+  restartWorker(variables: Record<string, string>): Promise<void>
   stop(): Promise<void>
 }
 
@@ -114,6 +116,7 @@ export async function launch(settings: Settings, { directory, output, environmen
       testKeys,
       sandbox,
       failed: Promise.race([serve.failed, worker.failed, ...databaseFailed]),
+      restartWorker: worker.restart,
       reload() {
         serve.reload()
         worker.reload()
@@ -169,6 +172,8 @@ interface Kept {
   ready: Promise<string>
   failed: Promise<string>
   reload(): void
+  /** Resolves when it has ended; it starts again a moment later, for this time with these variables. */
+  restart(variables: Record<string, string>): Promise<void>
   stop(): Promise<void>
 }
 
@@ -186,6 +191,7 @@ function keepRunning(
   let child: ChildProcess
   let isStopping = false
   let timer: NodeJS.Timeout | undefined
+  let once: Record<string, string> = {}
   const ready = Promise.withResolvers<string>()
   const failed = Promise.withResolvers<string>()
   // Nobody may be waiting any more when a part fails.
@@ -194,9 +200,10 @@ function keepRunning(
   const run = () => {
     child = spawn(process.execPath, [entry, part], {
       detached: true,
-      env: { ...environmentWithoutEnvFile(), ...variables },
+      env: { ...environmentWithoutEnvFile(), ...variables, ...once },
       stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
     })
+    once = {}
     child.stdout?.pipe(output, { end: false })
     child.on('message', (message: { ready?: string }) => ready.resolve(message.ready ?? ''))
     child.once('exit', (code, signal) => {
@@ -208,22 +215,28 @@ function keepRunning(
     })
   }
   run()
+  const end = () =>
+    new Promise<void>((done) => {
+      if (child.exitCode !== null || child.signalCode !== null) return done()
+      const force = setTimeout(() => child.kill('SIGKILL'), graceMs + GRACE_BEYOND_MS)
+      child.once('exit', () => {
+        clearTimeout(force)
+        done()
+      })
+      child.kill('SIGTERM')
+    })
   return {
     ready: ready.promise,
     failed: failed.promise,
     reload: () => void child.kill('SIGHUP'),
+    restart(given) {
+      once = given
+      return end()
+    },
     stop() {
       isStopping = true
       clearTimeout(timer)
-      if (child.exitCode !== null || child.signalCode !== null) return Promise.resolve()
-      return new Promise((done) => {
-        const force = setTimeout(() => child.kill('SIGKILL'), graceMs + GRACE_BEYOND_MS)
-        child.once('exit', () => {
-          clearTimeout(force)
-          done()
-        })
-        child.kill('SIGTERM')
-      })
+      return end()
     },
   }
 }

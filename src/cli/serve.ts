@@ -1,4 +1,5 @@
 import closeWithGrace from 'close-with-grace'
+import { armFaults } from '../fault-points.ts'
 import { installQueues } from '../follow-ups/queue.ts'
 import { migrate } from '../migrate.ts'
 import { type Running, startServe, startWork } from '../server.ts'
@@ -28,7 +29,10 @@ async function runUntilStopped(settings: Settings, start: (settings: Settings) =
   process.once('disconnect', () => end())
   if (process.send && !process.connected) end()
 
+  // In production they are refused a moment later.
+  if (settings.faults) armFaults(settings.faults)
   const { log, stop, url = '' } = await start(settings)
+  if (settings.faults) log.warn({ faults: Object.fromEntries(settings.faults) }, 'this process fails on purpose')
   const { close } = closeWithGrace(
     {
       delay: settings.shutdownGraceMs,

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { Source } from '../config.ts'
+import { reached } from '../fault-points.ts'
 import { hasDoubledFact, type WebhookRequest } from '../providers/provider.ts'
 import { readEvents } from '../providers/read-events.ts'
 import { type Keyring, type Reason, type Verdict, verify } from '../providers/signature.ts'
@@ -42,6 +43,7 @@ export async function receive(deps: ReceiveDeps, source: Source, request: Webhoo
     verdict = judge(deps, source, request, await deps.keys.fetch(source, verdict.keyName, request))
   }
   if (!verdict.ok) return verdict
+  await reached('ingest.verified')
   const secretIndex = verdict.secretIndex ?? null
   const secretFingerprint = (secretIndex === null ? undefined : deps.fingerprints(source.secrets)[secretIndex]) ?? null
   deps.tallies.verified(source.name, secretFingerprint ?? '')
@@ -53,6 +55,7 @@ export async function receive(deps: ReceiveDeps, source: Source, request: Webhoo
     { source: source.name, body: request.body, sha256, headers, secretIndex, secretFingerprint, events },
     provider,
   )
+  await reached('ingest.committed')
   const has = (status: RecordedEvent['status']) => recorded.some((event) => event.status === status)
   const status = has('accepted') ? 'accepted' : has('quarantined') ? 'quarantined' : 'duplicate'
   return { ok: true, status, events: recorded, answer: provider.answer?.(request) }

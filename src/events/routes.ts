@@ -1,5 +1,6 @@
 import { type Request, Router } from 'express'
 import type { Config } from '../config.ts'
+import { reached } from '../fault-points.ts'
 import type { Log } from '../log.ts'
 import { sendProblem, sendStorageProblem } from '../problem.ts'
 import { BadBody, mostBytesOf, readRawBody } from './raw-body.ts'
@@ -62,6 +63,7 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
         return void sendProblem(res, body.status, body.code as 'bad_body', body.message)
       }
 
+      await reached('ingest.read')
       const request = { headers: req.headersDistinct, body, query: queryOf(req) }
       const received = await receive(deps, source, request).catch(asValue(NotRecorded))
       if (received instanceof NotRecorded) {
@@ -82,8 +84,9 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
         return deps.refusals.refused(source, request, received.reason)
       }
       report(received.status, { events: received.events.length, bytes: body.length })
-      if (received.answer !== undefined) return void res.type('text/plain').send(received.answer)
-      res.json({ status: received.status, events: received.events })
+      if (received.answer !== undefined) res.type('text/plain').send(received.answer)
+      else res.json({ status: received.status, events: received.events })
+      await reached('ingest.acked')
     })
     .get('/webhooks/:source', (req, res, next) => {
       const source = deps.config().sources.get(req.params.source)

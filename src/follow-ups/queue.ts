@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { type JobResult, type JobWithMetadata, PgBoss } from 'pg-boss'
 import type { Db, Tx } from '../db.ts'
+import { reached } from '../fault-points.ts'
 import type { Log } from '../log.ts'
 import type { SendJob, Urgency } from '../sends/trigger.ts'
 
@@ -186,7 +187,9 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
           const results = await Promise.all(
             jobs.map(async (job): Promise<JobResult> => {
               try {
+                await reached('job.fetched')
                 await handle(job)
+                await reached('job.before_complete')
                 return { id: job.id, status: 'completed' }
               } catch (error) {
                 log.warn({ error, queue, job: job.id, retries: job.retryCount }, 'job failed')

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type pg from 'pg'
 import { type Db, inTransaction, isStorageAway } from '../db.ts'
+import { reached } from '../fault-points.ts'
 import type { Log } from '../log.ts'
 import { askLeave, BY_ITSELF, noteOutcome, noticeRestore } from './hold.ts'
 import { moves } from './lifecycle.ts'
@@ -59,8 +60,10 @@ export async function sendOnce(deps: SendDeps, key: string): Promise<'done' | 'n
   // The job goes back to the queue, for a process that goes on.
   if (deps.stopping.aborted) throw new Error('stopping: nothing was claimed')
 
+  await reached('send.before_claim')
   const claim = await claimSend(deps.pool, key, leave === 'probe')
   if (!claim) return 'nothing to do'
+  await reached('send.claimed')
   // Late calls would bunch up past Inboxili's limit, so a slot that went stale on the way is replaced.
   if (isStale(slot)) {
     slot = await deps.takeSlot()
@@ -71,12 +74,14 @@ export async function sendOnce(deps: SendDeps, key: string): Promise<'done' | 'n
 
   // The commit may have taken long; from here on there is only this check between the claim and the call.
   const outcome = isTooOld(claim) || isStale(slot) ? tooLate : await deps.call(claim.message)
+  await reached('send.response_received')
   // Before recording: if the database is away now, this line is the only trace of the message id.
   deps.log.info(
     { attempt: claim.attempt, outcome: outcome.kind, messageId: 'messageId' in outcome ? outcome.messageId : undefined },
     'call ended',
   )
   await record(deps, claim, outcome)
+  await reached('send.recorded')
   // Events of this recipient may have waited for this; if it fails, the sweep does it.
   await rematch(deps.pool, claim.matchKey, deps.isExclusive()).catch((error: unknown) =>
     deps.log.warn({ error, attempt: claim.attempt }, 'matching again failed'),

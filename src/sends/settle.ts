@@ -1,5 +1,6 @@
 import type pg from 'pg'
 import { type Db, inTransaction, type Tx } from '../db.ts'
+import { reached } from '../fault-points.ts'
 import { excludeForm } from './address.ts'
 import { bindMessage, type Evidence, joinReports, keepEvidence, lockFor } from './join.ts'
 import type { State } from './lifecycle.ts'
@@ -35,6 +36,7 @@ export interface DeliveryReport {
 export async function settle(tx: Tx, report: DeliveryReport, isExclusive: boolean): Promise<string | null> {
   const matchKey = report.recipient === undefined ? null : excludeForm(report.recipient)
   const locked = await lockFor(tx, matchKey, report.messageId)
+  await reached('settle.locked')
   await tx.query({
     name: 'store-report',
     text: `insert into delivery_reports (event, kind, message_id, recipient, match_key, subject, occurred_at, has_own_time, bounce_kind, parked)
@@ -76,6 +78,7 @@ const LOOKED_AT_ONCE = 100
  */
 export async function rematch(pool: pg.Pool, matchKey: string, isExclusive: boolean, atMost = LOOKED_AT_ONCE): Promise<number> {
   let joined = 0
+  await reached('parked.rescan')
   for (let last = 1; last > 0; joined += last) {
     last = 0
     for (const { event, messageId } of await findOutdated(pool, matchKey, isExclusive, atMost)) {

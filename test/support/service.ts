@@ -32,6 +32,10 @@ export interface TestService {
   clock: { now: number }
   /** Processes every pending event and sends every due email, as the workers would; answers the errors of failed jobs. */
   drain(): Promise<unknown[]>
+  /** The first half of that. */
+  drainEvents(): Promise<unknown[]>
+  /** The call of the email API, at this address and within this time. */
+  callAt(baseUrl: string, timeout?: number): SendDeps['call']
   process(event: string, isLastTry?: boolean): Promise<void>
   send(key: string): Promise<unknown>
   replay(id: string): ReturnType<typeof replayEvent>
@@ -57,14 +61,17 @@ export async function testService(
   const recorder = createRecorder(pool, jobs)
   const clock = { now: Date.now() }
   const wanted = (source: Parameters<typeof isWanted>[1], type: string | null) => isWanted(config.current, source, type)
-  const inboxili = new Inboxili(API_KEY, { baseUrl: sandbox.url, timeout: options.callTimeoutMs ?? 5_000, maxRetries: 0 })
-  const deps: SendDeps = {
-    pool,
-    call: (message) =>
+  const callAt = (baseUrl: string, timeout = options.callTimeoutMs ?? 5_000): SendDeps['call'] => {
+    const inboxili = new Inboxili(API_KEY, { baseUrl, timeout, maxRetries: 0 })
+    return (message) =>
       inboxili.emails
         .send(message as Parameters<typeof inboxili.emails.send>[0])
         .then((answer) => outcomeOf({ answer }, new Date()))
-        .catch((thrown: unknown) => outcomeOf({ thrown }, new Date())),
+        .catch((thrown: unknown) => outcomeOf({ thrown }, new Date()))
+  }
+  const deps: SendDeps = {
+    pool,
+    call: callAt(sandbox.url),
     takeSlot: async () => ({ waitMs: 0, at: performance.now() }),
     holdSlots: async () => undefined,
     enqueue: jobs.enqueueSends,
@@ -75,6 +82,13 @@ export async function testService(
   }
   const process = (event: string, isLastTry = false) =>
     processEvent({ pool, config: () => config.current, enqueue: jobs.enqueueSends, log }, event, isLastTry)
+
+  const drainEvents = async () => {
+    const failures: unknown[] = []
+    const { rows } = await pool.query<{ id: string }>(`select id from webhook_events where status = 'pending' order by id`)
+    for (const { id } of rows) await process(id).catch((error: unknown) => failures.push(error))
+    return failures
+  }
 
   const app = express()
   app.use(
@@ -110,12 +124,10 @@ export async function testService(
       ),
     sweep: (staleAfterMs) =>
       sweepSends(pool, jobs.enqueueSends, { staleAfterMs, reviewAfterMs: 600_000, isExclusive: true }, findSendsWithoutJob),
+    callAt,
+    drainEvents,
     async drain() {
-      const failures: unknown[] = []
-      const { rows: events } = await pool.query<{ id: string }>(
-        `select id from webhook_events where status = 'pending' order by id`,
-      )
-      for (const { id } of events) await process(id).catch((error: unknown) => failures.push(error))
+      const failures = await drainEvents()
       const { rows: sends } = await pool.query<{ dedupe_key: string }>(
         `select dedupe_key from email_sends where state = 'queued' and (send_after is null or send_after <= now()) order by queued_at`,
       )

@@ -7,6 +7,19 @@ import { type Reporter, reportSchema } from './reports.ts'
 
 const faultsSchema = z.strictObject({ faults: z.array(faultSchema).min(1), ...matchSchema.shape })
 const reportsSchema = z.strictObject({ reports: z.array(reportSchema).min(1), ...matchSchema.shape })
+const rate = z.number().min(0).max(1)
+const isShare = (rated: readonly { rate: number }[]) => rated.reduce((sum, one) => sum + one.rate, 0) <= 1
+const mixSchema = z.strictObject({
+  seed: z.int(),
+  faults: z
+    .array(z.strictObject({ rate, fault: faultSchema }))
+    .default([])
+    .refine(isShare, 'the rates are more than 1 in all'),
+  reports: z
+    .array(z.strictObject({ rate, report: reportSchema }))
+    .default([])
+    .refine(isShare, 'the rates are more than 1 in all'),
+})
 const sendReportSchema = z.strictObject({ payload: z.record(z.string(), z.json()), forged: z.boolean().default(false) })
 
 const LOOPBACK_ADDRESSES = ['127.0.0.1', '::1', '::ffff:127.0.0.1']
@@ -23,6 +36,19 @@ export function createControl(api: Api, reporter: Reporter): (req: IncomingMessa
     'DELETE /_sandbox/faults': async () => {
       api.faults.clear()
       return { armed: 0 }
+    },
+    'POST /_sandbox/faults/mix': async (body) => {
+      const { seed, faults, reports } = mixSchema.parse(await body())
+      api.faults.mix(
+        faults.map(({ rate, fault }) => ({ rate, item: fault })),
+        seed,
+      )
+      // Numbers of their own: which calls fail must not depend on which were accepted.
+      reporter.armed.mix(
+        reports.map(({ rate, report }) => ({ rate, item: report })),
+        seed + 1,
+      )
+      return { mixed: faults.length + reports.length }
     },
     'POST /_sandbox/faults/release': async () => ({ released: api.releaseHeld() }),
     'POST /_sandbox/reports': async (body) => {
