@@ -31,7 +31,7 @@ export interface Running {
 }
 
 /** Requests wait while one is explained; an ordinary one takes a tenth of it. Its last step comes on top. */
-const MOST_MS_TO_EXPLAIN = 10
+const MOST_MS_TO_EXPLAIN = 40
 
 /** Answers HTTP: webhooks and the API. Acknowledging needs the database only, no worker and no email API. */
 export async function startServe(settings: Settings): Promise<Running & { url: string }> {
