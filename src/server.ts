@@ -34,7 +34,7 @@ export interface Running {
 }
 
 /** Requests wait while one is explained; an ordinary one takes a tenth of it. Its last step comes on top. */
-const MOST_MS_TO_EXPLAIN = 10
+const MOST_MS_TO_EXPLAIN = 40
 /** A dry run counts what it hasn't come to by then as not looked at. */
 const MOST_MS_TO_FORECAST = 10_000
 /** One batch of a replay so often, so that the events that arrive meanwhile get in between. */
