@@ -182,15 +182,19 @@ describe('a job that fails', () => {
   // Those of the tests before, which ran by hand.
   beforeEach(() => pool.query('truncate pgboss.job'))
 
-  /** Workers of the real queue until the job of this test's event is done; what they do with sends is nothing. */
+  /** Workers of the real queue until the job of this test's event is done. Until then none of a send comes to its own end. */
   async function work(process = (event: string) => service.process(event)) {
+    const isDone = Promise.withResolvers<void>()
     const workers = await startWorkers(
       url,
-      { processEvent: process, send: async () => undefined },
+      { processEvent: process, send: () => isDone.promise },
       1_000,
       createLog('silent', 'test'),
     )
-    onTestFinished(() => workers.stop(1_000))
+    onTestFinished(() => {
+      isDone.resolve()
+      return workers.stop(1_000)
+    })
     return until(async () => {
       // Whatever waits for another try need not wait long.
       await pool.query(`update pgboss.job set start_after = now() where state = 'retry'`)

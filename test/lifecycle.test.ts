@@ -23,6 +23,8 @@ const legalMoves = [
   'queued → sent',
   'rejected → claimed',
   'rejected → queued',
+  // Beyond the table of the contract: ADR 5.
+  'rejected → sent',
   'sending → needs_review',
   'sending → queued',
   'sending → rejected',

@@ -131,7 +131,7 @@ describe('the matching rule', () => {
     ['claimed', 'resend under way'],
     ['sending', 'resend under way'],
     ['sent', 'decided'],
-    ['rejected', 'decided'],
+    ['rejected', 'a1'],
     ['abandoned', 'decided'],
   ])('an unknown call of a send that is %s: %s', (state, expected) => {
     expect(matched({ candidate: { state } })).toBe(expected)

@@ -58,6 +58,7 @@ async function called(name: string, outcome: CallOutcome, address = to): Promise
 async function calling(name: string): Promise<Called> {
   const claim = await insertCall(pool, name)
   await pool.query('update send_attempts set recipient = $2, match_key = $2 where id = $1', [claim.attempt, to])
+  await pool.query('update email_sends set recipient = $2, match_key = $2 where dedupe_key = $1', [name, to])
   return { ...claim, matchKey: to }
 }
 

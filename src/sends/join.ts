@@ -70,18 +70,23 @@ export async function joinReports(tx: Tx, messageId: string, evidence?: Evidence
   return rows.length
 }
 
+/** What is said of a call counts for its send only if that is still to the same recipient: a free key may have taken another email. */
+const isOwnCall = (attempt: string) =>
+  `exists (select from send_attempts own where own.id = ${attempt} and lower(own.recipient) = lower(email_sends.recipient))`
+
 /** Facts only grow: each keeps its earliest time, and a stronger kind of bounce replaces a weaker one together with its time. */
 export async function addFact(
   tx: Tx,
-  { event, kind, dedupe_key, occurred_at, bounce_kind }: Fact,
+  { event, kind, attempt, dedupe_key, occurred_at, bounce_kind }: Fact,
   person?: string,
 ): Promise<void> {
   if (kind === 'delivered' || kind === 'complained') {
     const column = `${kind}_at`
     await tx.query({
       name: `add-fact-${kind}`,
-      text: `update email_sends set ${column} = $2, version = version + 1 where dedupe_key = $1 and (${column} is null or ${column} > $2)`,
-      values: [dedupe_key, occurred_at],
+      text: `update email_sends set ${column} = $2, version = version + 1 where dedupe_key = $1 and (${column} is null or ${column} > $2)
+        and ${isOwnCall('$3')}`,
+      values: [dedupe_key, occurred_at, attempt],
     })
   }
   if (kind === 'bounced') {
@@ -89,20 +94,25 @@ export async function addFact(
     await tx.query({
       name: 'add-fact-bounced',
       text: `update email_sends set bounce_kind = $3, bounced_at = $2, version = version + 1
-        where dedupe_key = $1 and (bounce_kind is null or ${rank('bounce_kind')} < ${rank('$3')} or (bounce_kind = $3 and bounced_at > $2))`,
-      values: [dedupe_key, occurred_at, bounce_kind ?? 'unknown'],
+        where dedupe_key = $1 and (bounce_kind is null or ${rank('bounce_kind')} < ${rank('$3')} or (bounce_kind = $3 and bounced_at > $2))
+          and ${isOwnCall('$4')}`,
+      values: [dedupe_key, occurred_at, bounce_kind ?? 'unknown', attempt],
     })
   }
   if (kind === 'delivered' || kind === 'bounced') {
     await tx.query({
       name: 'mark-settled',
-      text: `update email_sends set settled_at = now(), settled_by = $2 where dedupe_key = $1 and state = 'sent' and settled_at is null`,
-      values: [dedupe_key, person ?? `event:${event}`],
+      text: `update email_sends set settled_at = now(), settled_by = $2 where dedupe_key = $1 and state = 'sent' and settled_at is null
+        and ${isOwnCall('$3')}`,
+      values: [dedupe_key, person ?? `event:${event}`, attempt],
     })
   }
 }
 
-/** A send whose outcome was unknown has gone out when its own message was delivered or bounced. True if that closed it. */
+/**
+ * A send whose outcome was unknown has gone out when its own message was delivered or bounced, and a resend of it is not needed. Not one
+ * that was asked for knowing it: a person who sends a bounced email again has read that bounce. True if that closed it.
+ */
 export async function closeUnknown(
   tx: Tx,
   messageId: string,
@@ -114,7 +124,12 @@ export async function closeUnknown(
   const { rowCount } = await tx.query({
     name: 'close-unknown',
     text: `with open as (
-        select dedupe_key, state from email_sends where dedupe_key = $1 and state = any ($6) for no key update
+        select dedupe_key, state from email_sends where dedupe_key = $1 and state = any ($6) and ${isOwnCall('$3')}
+          and (state = 'needs_review' or not exists (
+            select from send_attempts known where known.id = $3 and (known.outcome = 'accepted' and known.ended_at < queued_at
+              or exists (select from delivery_reports earlier where earlier.attempt = known.id and earlier.kind in ('delivered', 'bounced')
+                and earlier.read_at < queued_at))))
+        for no key update
       ), closed as (
         update email_sends set state = 'sent', version = version + 1, message_id = $2, send_after = null,
           completed_at = now(), settled_at = now(), settled_by = coalesce($11, 'event:' || $4::bigint)

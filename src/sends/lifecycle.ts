@@ -8,20 +8,20 @@ export type Status = (typeof statuses)[number]
 
 /**
  * Every legal move: by whom, to which state, from which. A late answer must not do what a person may. The same moves are
- * checked in the database and drawn in docs/sends.md. No other file names a state to write it.
+ * checked in the database and drawn in docs/sends.md. No other file writes `state`.
  */
 export const moves = {
   trigger: { queued: ['rejected'] },
   claim: { claimed: ['queued', 'rejected'], sending: ['claimed'] },
   answer: {
-    sent: ['sending', 'needs_review', 'queued'],
+    sent: ['sending', 'needs_review', 'queued', 'rejected'],
     rejected: ['sending', 'needs_review'],
     needs_review: ['sending'],
     queued: ['sending'],
   },
   policy: { queued: ['needs_review'], abandoned: ['needs_review'] },
   sweep: { queued: ['claimed'], needs_review: ['sending'] },
-  event: { sent: ['needs_review', 'queued'] },
+  event: { sent: ['needs_review', 'queued', 'rejected'] },
   person: {
     sent: ['needs_review'],
     abandoned: ['needs_review'],

@@ -102,6 +102,6 @@ function reasonAgainst(report: UnknownReport, candidate: Candidate, around: Surr
   if (candidate.outcome === 'accepted') return undefined
 
   if (candidate.state === 'claimed' || candidate.state === 'sending') return 'resend under way'
-  if (candidate.state !== 'needs_review' && candidate.state !== 'queued') return 'decided'
+  if (candidate.state === 'sent' || candidate.state === 'abandoned') return 'decided'
   return report.kind === 'delivered' || report.kind === 'bounced' ? undefined : 'other kind'
 }

@@ -1,6 +1,7 @@
 import type { Tx } from '../db.ts'
 import { joinReports, lockFor } from './join.ts'
 import { moves, type State } from './lifecycle.ts'
+import { RULE_VERSION } from './match.ts'
 import type { CallOutcome } from './outcome.ts'
 import { closeUnguarded } from './policies.ts'
 import type { EnqueueSends } from './trigger.ts'
@@ -80,6 +81,8 @@ interface Moved {
 }
 
 async function moveSend(tx: Tx, { key, attempt }: Called, outcome: CallOutcome): Promise<Moved | undefined> {
+  const proof = outcome.kind === 'accepted' ? undefined : await findProof(tx, key, attempt)
+  if (proof) return closeProven(tx, key, attempt, outcome, proof)
   for (const to of targets[outcome.kind]) {
     const { rows } = await tx.query<Moved>({
       name: 'record-send',
@@ -88,7 +91,9 @@ async function moveSend(tx: Tx, { key, attempt }: Called, outcome: CallOutcome):
           completed_at = case when $3 = 'sent' then now() else completed_at end,
           rate_limited_calls = rate_limited_calls + ($5::text = 'rate_limited')::int,
           unreached_calls = unreached_calls + ($5::text = 'not_sent')::int
-        where dedupe_key = $1 and claim_token = $2 and state = any ($6) and ($3 <> 'queued' or rate_limited_calls + 1 < $7)
+        where dedupe_key = $1 and state = any ($6) and ($3 <> 'queued' or rate_limited_calls + 1 < $7)
+          and (claim_token = $2 or $3 = 'sent' and state in ('queued', 'rejected') and exists (
+            select from send_attempts own where own.id = $2 and lower(own.recipient) = lower(email_sends.recipient)))
         returning state, rate_limited_calls, unreached_calls, (select extract(epoch from now() - min(claimed_at)) / 3600
           from send_attempts where dedupe_key = $1 and claimed_at >= queued_at)::float8 as hours`,
       values: [key, attempt, to, errorOf(outcome), outcome.kind, moves.answer[to], CALLS_UNDER_RATE_LIMIT],
@@ -96,6 +101,55 @@ async function moveSend(tx: Tx, { key, attempt }: Called, outcome: CallOutcome):
     if (rows[0]) return rows[0]
   }
   return undefined
+}
+
+/** An earlier call that has sent the email, as its late answer or a delivery event says since this one was asked for. */
+interface Proof {
+  attempt: string
+  message_id: string | null
+  event: string | null
+}
+
+async function findProof(tx: Tx, key: string, attempt: string): Promise<Proof | undefined> {
+  const { rows } = await tx.query<Proof>({
+    name: 'find-proof',
+    text: `select attempts.id as attempt, attempts.message_id, min(reports.event) as event
+      from email_sends sends join send_attempts attempts using (dedupe_key)
+        left join delivery_reports reports on reports.attempt = attempts.id and kind in ('delivered', 'bounced') and read_at >= queued_at
+      where dedupe_key = $1 and attempts.id <> $2 and lower(attempts.recipient) = lower(sends.recipient)
+        and (attempts.outcome = 'accepted' and attempts.ended_at >= queued_at or reports.event is not null)
+      group by attempts.id order by number limit 1`,
+    values: [key, attempt],
+  })
+  return rows[0]
+}
+
+/** The email is out, whatever this call of it says: nothing is repeated, and the key is not free. */
+async function closeProven(
+  tx: Tx,
+  key: string,
+  attempt: string,
+  outcome: CallOutcome,
+  { attempt: proven, message_id, event }: Proof,
+): Promise<Moved | undefined> {
+  const { rows } = await tx.query<Moved>({
+    name: 'close-proven',
+    text: `with open as (
+        select dedupe_key, state from email_sends where dedupe_key = $1 and claim_token = $2 and state = any ($3) for no key update
+      ), closed as (
+        update email_sends set state = 'sent', version = version + 1, last_error = $4, send_after = null, message_id = $5,
+          completed_at = now(), settled_at = now(), settled_by = coalesce('event:' || $6::bigint, 'answer')
+        from open where email_sends.dedupe_key = open.dedupe_key
+        returning email_sends.state, rate_limited_calls, unreached_calls, open.state as from_state
+      ), evidence as (
+        insert into settlements (dedupe_key, attempt, event, grade, rule_version, from_state, to_state, candidates, evidence, actor)
+        select $1, $7::uuid, $6::bigint, 'A', $8, from_state, 'sent', jsonb_build_array($7::uuid),
+          jsonb_build_object('resend', $2::uuid, 'resendOutcome', $9::text), case when $6::bigint is null then 'answer' else 'event' end from closed
+      )
+      select state, rate_limited_calls, unreached_calls, 0::float8 as hours from closed`,
+    values: [key, attempt, moves.answer.sent, errorOf(outcome), message_id, event, proven, RULE_VERSION, outcome.kind],
+  })
+  return rows[0]
 }
 
 /** When the send's own job may call again: only after a proof that nothing was sent, and only if it may pass by itself. */
@@ -108,7 +162,7 @@ function secondsUntilRepeat(
     // A floor under Retry-After: "0" five times is no answer to a limit.
     return Math.min(Math.max(outcome.retryAfterSeconds ?? 5 * backoff, backoff), LONGEST_RATE_LIMIT_WAIT_SECONDS)
   }
-  if (outcome.kind === 'not_sent' && hours < REPEAT_FOR_HOURS) {
+  if (outcome.kind === 'not_sent' && state === 'rejected' && hours < REPEAT_FOR_HOURS) {
     return Math.min(5 * 2 ** Math.min(unreached_calls - 1, 10), LONGEST_UNREACHED_WAIT_SECONDS)
   }
   return undefined

@@ -1,0 +1,38 @@
+-- Up Migration
+
+-- A resend that was refused, or is to be repeated, is closed when an earlier call of the same email proves to have sent it.
+create or replace function email_sends_check_move() returns trigger language plpgsql as $$
+begin
+  if (old.state, new.state) not in (
+    ('rejected', 'queued'),
+    ('queued', 'claimed'), ('rejected', 'claimed'),
+    ('claimed', 'sending'), ('claimed', 'queued'),
+    ('sending', 'sent'), ('sending', 'rejected'), ('sending', 'needs_review'), ('sending', 'queued'),
+    ('needs_review', 'sent'), ('needs_review', 'rejected'), ('needs_review', 'abandoned'), ('needs_review', 'queued'),
+    ('queued', 'sent'), ('rejected', 'sent'),
+    ('sent', 'needs_review'), ('abandoned', 'needs_review')
+  ) then
+    raise exception 'email_sends: % to % is not a legal move', old.state, new.state using errcode = 'check_violation';
+  end if;
+  return new;
+end
+$$;
+
+-- Down Migration
+
+create or replace function email_sends_check_move() returns trigger language plpgsql as $$
+begin
+  if (old.state, new.state) not in (
+    ('rejected', 'queued'),
+    ('queued', 'claimed'), ('rejected', 'claimed'),
+    ('claimed', 'sending'), ('claimed', 'queued'),
+    ('sending', 'sent'), ('sending', 'rejected'), ('sending', 'needs_review'), ('sending', 'queued'),
+    ('needs_review', 'sent'), ('needs_review', 'rejected'), ('needs_review', 'abandoned'), ('needs_review', 'queued'),
+    ('queued', 'sent'),
+    ('sent', 'needs_review'), ('abandoned', 'needs_review')
+  ) then
+    raise exception 'email_sends: % to % is not a legal move', old.state, new.state using errcode = 'check_violation';
+  end if;
+  return new;
+end
+$$;
