@@ -441,9 +441,7 @@ export const bugs: readonly Bug[] = [
   },
   {
     name: 'the message of another send is taken',
-    changes: [
-      ['src/sends/decide.ts', '         and not exists (select from send_attempts where message_id = $2)))\n', '         ))\n'],
-    ],
+    changes: [['src/sends/decide.ts', '         and not exists (select from send_attempts where message_id = $2)\n', '']],
     test: ['test/decide.test.ts', 'I10 the message ID of another send'],
   },
   {

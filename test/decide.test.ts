@@ -17,6 +17,7 @@ import {
   queueSend,
   resetControl,
   sendRow,
+  untilWaiting,
 } from './support/sends.ts'
 import { testService } from './support/service.ts'
 
@@ -268,6 +269,46 @@ describe('sent', () => {
     )
 
     expect(claimed.map((it) => it.outcome).sort()).toEqual(['decided', 'message_taken'])
+  })
+
+  const wrongMessage = async () => {
+    const before = [await row('*'), await attemptsOf(pool, key)]
+    const decided = await decision({ decision: 'sent', messageId: `m-${key}` }, 4)
+    expect([await row('*'), await attemptsOf(pool, key)]).toEqual(before)
+    expect([await audits(), await settlements()]).toEqual([[], []])
+    return decided
+  }
+
+  test.each(['delivered', 'opened'])('I9 a message ID that an event has as %s to somebody else is refused', async (kind) => {
+    await unknownSend()
+    await report(`m-${key}`, kind, 'grace@example.com')
+
+    expect(await wrongMessage()).toEqual({ outcome: 'message_taken' })
+    // Another one that names the right recipient makes it no better.
+    await report(`m-${key}`, 'bounced', to)
+    expect(await wrongMessage()).toEqual({ outcome: 'message_taken' })
+  })
+
+  test('I9 nor is it taken while such an event is being stored', async () => {
+    await unknownSend()
+    const event = await insertEvent(pool, `m-${key}:delivered`, { source: 'inboxili' })
+    let deciding: Promise<unknown> = Promise.resolve()
+    await inTransaction(pool, async (tx) => {
+      const said = { event, kind: 'delivered', messageId: `m-${key}`, recipient: 'grace@example.com' }
+      await settle(tx, { ...said, occurredAt: new Date(), hasOwnTime: true }, true)
+      deciding = wrongMessage()
+      await untilWaiting(pool)
+    })
+
+    expect(await deciding).toEqual({ outcome: 'message_taken' })
+  })
+
+  test('a message ID whose events name the same mailbox, by another plus-tag, is taken', async () => {
+    await unknownSend()
+    await report(`m-${key}`, 'delivered', `${key}+news@example.com`)
+
+    expect(await decision({ decision: 'sent', messageId: `m-${key}` }, 4)).toMatchObject({ outcome: 'decided' })
+    expect(await row('status')).toEqual({ status: 'delivered' })
   })
 
   test('explains the message, so that another one to the same recipient is told apart', async () => {

@@ -7,7 +7,7 @@ import { openJobs } from '../src/follow-ups/queue.ts'
 import { createLog } from '../src/log.ts'
 import { opsRoutes } from '../src/ops/routes.ts'
 import { createToken } from '../src/ops/tokens.ts'
-import { insertAttempt, insertSend } from './support/ops-rows.ts'
+import { insertAttempt, insertEvent, insertReport, insertSend } from './support/ops-rows.ts'
 import { jobsOf, patientDatabase, sendRow } from './support/sends.ts'
 
 const { pool, url } = await patientDatabase()
@@ -69,6 +69,17 @@ describe('a decision over HTTP', () => {
     const reopened = await call('post', `/v1/sends/${key}/reopen`, { version: body.version, reason: 'wrong line' })
     expect([reopened.status, reopened.body.status]).toEqual([200, 'needs_review'])
     expect((await audited(`send:${key}`)).map(({ action }) => action)).toEqual(['sent', 'reopen'])
+  })
+
+  test('I9 with the message of an email to somebody else is refused', async () => {
+    const event = await insertEvent(pool, 'm-theirs:delivered', { source: 'inboxili' })
+    const theirs = { message_id: 'm-theirs', recipient: 'grace@example.com', match_key: 'grace@example.com', parked: 'foreign' }
+    await insertReport(pool, event, theirs)
+
+    const { status, body } = await resolve({ version: 1, decision: 'sent', message_id: 'm-theirs', reason: 'seen' })
+
+    expect([status, body.code]).toEqual([409, 'message_taken'])
+    expect(await sendRow(pool, key, 'state', 'version')).toEqual({ state: 'needs_review', version: 1 })
   })
 
   test('C-58 is refused on a send that is delivered, claimed or unheard of', async () => {

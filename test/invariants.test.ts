@@ -162,6 +162,7 @@ describe('a database in which all went as it should', () => {
   })
 })
 
+const ago = (seconds: number) => new Date(Date.now() - seconds * 1_000)
 const ended = { called_at: new Date(), ended_at: new Date() }
 const accepted = { outcome: 'accepted', ...ended }
 const unknown = { outcome: 'unknown', ...ended }
@@ -258,6 +259,11 @@ const plants: [name: string, invariant: string, plant: (db: Db) => Promise<strin
     async (db) => void (await insertBoth(db, 'k1', { state: 'needs_review' }, accepted)),
   ],
   [
+    'a send that nobody reviews waits for a decision',
+    'I7',
+    async (db) => void (await insertBoth(db, 'k1', { state: 'needs_review', policy: 'unguarded' }, unknown)),
+  ],
+  [
     'a rejected send whose call was not refused',
     'I8',
     async (db) => void (await insertBoth(db, 'k1', { state: 'rejected' }, unknown)),
@@ -290,6 +296,22 @@ const plants: [name: string, invariant: string, plant: (db: Db) => Promise<strin
     'I6',
     async (db) =>
       `event:${await insertEvent(db, 'evt_x', { status: 'pending', processed_at: null, received_at: new Date(Date.now() - 600_000) })}`,
+  ],
+  [
+    'a send is due that no job will call',
+    'I6',
+    async (db) => void (await insertSend(db, 'k1', { state: 'queued', queued_at: ago(601) })),
+  ],
+  [
+    'a send is due that no job will call',
+    'I6',
+    async (db) =>
+      void (await insertBoth(
+        db,
+        'k1',
+        { state: 'rejected', queued_at: ago(3_600), send_after: ago(601) },
+        { outcome: 'refused', ...ended },
+      )),
   ],
   [
     "a send has the message of somebody else's call",
@@ -353,6 +375,17 @@ const plants: [name: string, invariant: string, plant: (db: Db) => Promise<strin
     async (db) => void (await insertBoth(db, 'k1', { state: 'sent', delivered_at: new Date() }, accepted)),
   ],
   [
+    'a fact without the event or the settlement that it came from',
+    'I12',
+    // There are a report and a settlement, but they say something else.
+    async (db) => {
+      const facts = { delivered_at: new Date(0), complained_at: new Date() }
+      const attempt = await insertBoth(db, 'k1', { state: 'sent', ...facts }, { ...accepted, message_id: 'x1' })
+      await insertReport(db, await insertEvent(db, 'x1', { source: 'inboxili' }), { message_id: 'x1', attempt })
+      await insertSettlement(db, 'k1', attempt, { evidence: JSON.stringify({ says: 'delivered' }) })
+    },
+  ],
+  [
     "a person's decision without its audit",
     'I12',
     async (db) => void (await insertBoth(db, 'k1', { state: 'abandoned' }, unknown)),
@@ -410,6 +443,11 @@ const plants: [name: string, invariant: string, plant: (db: Db) => Promise<strin
       await db.query(`insert into email_marks (kind, recipient, dedupe_key) values ('welcome', 'x', 'k1')`)
     },
   ],
+  [
+    'a send has gone out without its mark',
+    'I12',
+    async (db) => void (await insertBoth(db, 'k1', { state: 'sent', policy: 'timestamp' }, accepted)),
+  ],
 ]
 
 /** Decisions on these versions of k1. */
@@ -452,6 +490,57 @@ describe('a planted violation is found, and nothing else', () => {
         .filter((name) => !name.startsWith('more than 120 calls'))
         .sort(),
     )
+  })
+
+  test.each([
+    ['claimed', 'claimed_at', { outcome: 'claimed' }],
+    ['sending', 'sending_at', { outcome: 'in_flight', called_at: new Date() }],
+  ])('I13 one that is %s is stale after the time set and two sweeps, and not before', async (state, column, call) => {
+    const since = (ms: number) => async (db: Db) => {
+      await insertBoth(db, 'k1', { state }, call)
+      await db.query(`update email_sends set ${column} = now() - $1 * interval '1 ms'`, [ms])
+    }
+    const look = (db: Db) => checkInvariants(db, STALE_MS)
+
+    expect((await withPlanted(since(390_000), look)).found).toEqual([])
+    expect((await withPlanted(since(390_001), look)).found).toMatchObject([{ invariant: 'I13' }])
+  })
+
+  test.each<[string, (db: Db) => Promise<unknown>]>([
+    ['for less than ten minutes', (db) => insertSend(db, 'k1', { queued_at: ago(590) })],
+    ['since it was put off', (db) => insertSend(db, 'k1', { queued_at: ago(3_600), send_after: ago(590) })],
+    ['while sending is held', (db) => db.query(`update sending_control set held_reason = 'x', held_at = now()`)],
+    ['and has its job', (db) => db.query(`insert into pgboss.job (name, data) values ('send', '{"key": "k0"}')`)],
+    [
+      'and had its job a moment ago',
+      (db) =>
+        db.query(`insert into pgboss.job (name, data, state, completed_on) values ('send', '{"key": "k0"}', 'completed', now())`),
+    ],
+  ])('I6 a send may wait %s', async (what, plant) => {
+    const { found } = await withPlanted(
+      async (db) => {
+        await plant(db)
+        if (/held|job/.test(what)) await insertSend(db, 'k0', { queued_at: ago(601) })
+      },
+      (db) => checkInvariants(db, STALE_MS),
+    )
+
+    expect(found).toEqual([])
+  })
+
+  test('what a person has reopened may wait for a decision, and may have lost its mark', async () => {
+    const { found } = await withPlanted(
+      async (db) => {
+        await insertBoth(db, 'k1', { state: 'needs_review', policy: 'unguarded' }, unknown)
+        await insertBoth(db, 'k2', { state: 'sent', policy: 'timestamp' }, accepted)
+        await db.query(
+          `insert into audit_log (actor, via, action, subject) select 'mia', 'cli', 'reopen', unnest('{send:k1,send:k2}'::text[])`,
+        )
+      },
+      (db) => checkInvariants(db, STALE_MS),
+    )
+
+    expect(found).toEqual([])
   })
 
   const calls = (times: number) => async (db: Db) => {

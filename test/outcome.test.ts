@@ -72,8 +72,12 @@ test.for([
   ['0', 0],
   ['2', 2],
   ['99999', 99999],
+  ['9999999999', 9_999_999_999],
+  ['9'.repeat(30), 1e30],
   ['Wed, 21 Oct 2026 07:28:00 GMT', 30],
   ['Wed, 21 Oct 2026 07:27:31 GMT', 1],
+  ['Wednesday, 21-Oct-26 07:28:00 GMT', 30],
+  ['Saturday, 21-Oct-06 07:28:00 GMT', 0],
   ['Wed, 21 Oct 2026 07:00:00 GMT', 0],
 ] as const)('C-54 Retry-After %s is %i seconds', ([header, seconds]) => {
   expect(outcomeOf(refusal(429, header), now)).toEqual({
@@ -93,9 +97,10 @@ test.for([
   '1e3',
   'soon',
   '0x10',
-  '9'.repeat(30),
   '2026-10-21T07:28:00Z',
   'Wed, 99 Oct 2026 07:28:00 GMT',
+  'Wednesday, 99-Oct-26 07:28:00 GMT',
+  'Wednesday, 21-Okt-26 07:28:00 GMT',
 ])('C-54 Retry-After %j says nothing', (header) => {
   expect(outcomeOf(refusal(429, header), now)).toEqual({
     kind: 'rate_limited',

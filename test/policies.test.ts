@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { inTransaction } from '../src/db.ts'
-import { sendRequestSchema } from '../src/ops/request-send.ts'
+import { requestSend, sendRequestSchema } from '../src/ops/request-send.ts'
 import { decide } from '../src/sends/decide.ts'
 import type { CallOutcome } from '../src/sends/outcome.ts'
 import { isPerPeriod, kindOf, type Policy, resendPreferred } from '../src/sends/policies.ts'
@@ -145,6 +145,25 @@ describe('unguarded', () => {
     expect(await outcomes(['otp', to], ['otp:login:app', to], ['otp:login', `b.${to}`])).toEqual(['queued', 'queued', 'queued'])
     await pool.query(`update email_sends set queued_at = now() - interval '901 s' where policy = 'unguarded'`)
     expect(await outcomes(['otp:login', to])).toEqual(['queued'])
+  })
+
+  test('the limit is of a mailbox: plus-tags, also many at once, are no more room', async () => {
+    const at = (tag: number) => to.replace('@', `+${tag}@`)
+    const asked = await Promise.all(Array.from({ length: 12 }, (_, tag) => ask('unguarded', 'otp:login', at(tag))))
+    const gmail = []
+    for (const address of [
+      'a.b@gmail.com',
+      'ab@gmail.com',
+      'a.b@googlemail.com',
+      'a.b+1@gmail.com',
+      'A.B@gmail.com',
+      'ab+2@gmail.com',
+    ])
+      gmail.push((await ask('unguarded', 'otp:login', address)).outcome)
+
+    expect(asked.filter((it) => it.outcome === 'queued')).toHaveLength(5)
+    expect((await ask('unguarded', 'otp:login')).outcome).toBe('rate_limited')
+    expect(gmail).toEqual([...Array(5).fill('queued'), 'rate_limited'])
   })
 
   test('a request that dies before its commit doesn’t count', async () => {
@@ -324,6 +343,102 @@ describe('timestamp', () => {
     await sending(key, refused)
 
     expect(await ask('timestamp')).toMatchObject({ outcome: 'queued', key })
+  })
+
+  describe('a rejected key that is asked for again to another recipient', () => {
+    const marks = async () =>
+      (await pool.query('select recipient, dedupe_key, sent_at is not null as is_sent from email_marks order by recipient')).rows
+    const next = () => `z.${to}`
+    beforeEach(async () => {
+      await ask('timestamp')
+      await sending(key, refused)
+    })
+
+    test('takes its mark along: the first recipient is free, and is sent an email', async () => {
+      expect(await ask('timestamp', key, next())).toMatchObject({ outcome: 'queued', key })
+      await sending(key, accepted)
+      const after = await marks()
+      const body = sendRequestSchema.parse({ dedupe_key: second(), policy: 'timestamp', message: message(to) })
+      const requested = await requestSend(pool, deps.enqueue, body, { requestedBy: 'token:test' })
+
+      expect(after).toEqual([{ recipient: next(), dedupe_key: key, is_sent: true }])
+      expect(requested).toMatchObject({ outcome: 'queued', send: { dedupe_key: second(), recipient: to } })
+    })
+
+    test('gives it up under another policy, too, but not to its own recipient', async () => {
+      await ask('claim')
+      const same = await marks()
+      await sending(key, refused)
+      await ask('claim', key, next())
+
+      expect(same).toEqual([{ recipient: to, dedupe_key: key, is_sent: false }])
+      expect(await marks()).toEqual([])
+      expect(await ask('timestamp', second())).toMatchObject({ outcome: 'queued', key: second() })
+    })
+
+    test('changes nothing when that one’s mark is held, and when the request dies', async () => {
+      await ask('timestamp', second(), next())
+      const before = await marks()
+
+      expect(await ask('timestamp', key, next())).toMatchObject({ outcome: 'held', key: second() })
+      const free = {
+        key,
+        policy: 'timestamp',
+        message: message(`y.${to}`),
+        sourceEvent: undefined,
+        requestedBy: 'token:test',
+      } as const
+      const dying = inTransaction(pool, async (tx) => {
+        await triggerSend(tx, deps.enqueue, free)
+        throw new Error('killed')
+      })
+      await expect(dying).rejects.toThrow('killed')
+
+      expect(await marks()).toEqual(before)
+      expect(await row('state', 'recipient')).toEqual({ state: 'rejected', recipient: to })
+    })
+
+    test('keeps the mark of what went out to the first one, who is not answered with an email to somebody else', async () => {
+      await ask('timestamp')
+      await sending(key, accepted)
+      const by = { reason: 'r', actor: 'ada', via: 'api' }
+      await decide(pool, deps.enqueue, key, { decision: 'reopen', version: Number((await row('version'))?.version), ...by })
+      await decide(pool, deps.enqueue, key, { decision: 'retry', version: Number((await row('version'))?.version), ...by })
+      await sending(key, refused)
+      await ask('timestamp', key, next())
+      const body = sendRequestSchema.parse({ dedupe_key: second(), policy: 'timestamp', message: message(to) })
+      const requested = await requestSend(pool, deps.enqueue, body, { requestedBy: 'token:test' })
+
+      expect(await marks()).toEqual([
+        { recipient: to, dedupe_key: key, is_sent: true },
+        { recipient: next(), dedupe_key: key, is_sent: false },
+      ])
+      expect(requested).toEqual({ outcome: 'conflict', status: 'queued', fields: ['to'] })
+    })
+
+    test('and another one that goes the opposite way at the same time: both go', async () => {
+      for (let round = 0; round < 20; round += 1) {
+        const [one, two] = [`r${round}:acme:user_1`, `r${round}:acme:user_2`]
+        await ask('timestamp', one)
+        await ask('timestamp', two, next())
+        await sending(one, refused)
+        await sending(two, refused)
+
+        const asked = await Promise.all([ask('timestamp', one, next()), ask('timestamp', two)])
+
+        const { rows } = await pool.query('select recipient, dedupe_key from email_marks where kind = $1 order by 1', [
+          kindOf(one),
+        ])
+        expect([round, asked.map((it) => it.outcome)]).toEqual([round, ['queued', 'queued']])
+        expect([round, rows]).toEqual([
+          round,
+          [
+            { recipient: to, dedupe_key: two },
+            { recipient: next(), dedupe_key: one },
+          ],
+        ])
+      }
+    })
   })
 
   test('a rejected send that its own job is to repeat keeps the mark', async () => {

@@ -194,6 +194,28 @@ describe('a line by its message ID', () => {
     expect(await everything()).toEqual(before)
   })
 
+  test.each([
+    ['sent, then failed', [',m1,sent,,', ',m1,failed,,']],
+    ['failed, then sent', [',m1,rejected,,', ',m1,accepted,,']],
+    ['failed, and something unclear', [',m1,failed,,', ',m1,opened,,']],
+  ])('of a message that the file contradicts itself about settles nothing: %s', async (_, lines) => {
+    await called('a', {}, { message_id: 'm1' })
+    const before = await everything()
+
+    expect((await run(lines, applying)).findings).toEqual(Array(2).fill('look logged as failed a'))
+    expect((await run(lines)).findings).toEqual(Array(2).fill('look logged as failed a'))
+    expect(await everything()).toEqual(before)
+  })
+
+  test.each(['delivered', 'bounced'])('of a message that failed once and was %s settles', async (status) => {
+    await called('a', {}, { message_id: 'm1' })
+    const lines = [',m1,sent,,', ',m1,failed,,', `,m1,${status},2026-11-29T14:03:00Z,`]
+
+    expect((await run(lines, applying)).findings).toEqual(['settles a', 'look logged as failed a', 'adds a'])
+    expect((await run(lines, applying)).findings).toEqual(['known a', 'look logged as failed a', 'known a'])
+    expect(await sendRow(pool, 'a', 'status')).toEqual({ status })
+  })
+
   test('never reopens what a person has closed, and frees no refusal', async () => {
     await called('a', { state: 'abandoned' }, { message_id: 'm1' })
     await called('b', { state: 'rejected' }, { message_id: 'm2' })
@@ -261,6 +283,16 @@ describe('a line by recipient and time, under the rule for events', () => {
     const before = await everything()
 
     expect((await run([line()], applying)).findings).toEqual([`nothing ${reason} a`])
+    expect(await everything()).toEqual(before)
+  })
+
+  test('does nothing with a message that failed in another line, and counts it as one', async () => {
+    await called('a')
+    const contradicting = [line(), line({ status: 'failed', to: '' })]
+    const before = await everything()
+
+    expect((await run(contradicting, applying)).findings).toEqual(Array(2).fill('look logged as failed a'))
+    expect((await run([...contradicting, line({ id: 'm2' })], applying)).findings?.[2]).toBe('nothing other message a')
     expect(await everything()).toEqual(before)
   })
 

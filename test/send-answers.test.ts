@@ -193,7 +193,10 @@ describe('C-54 429', () => {
     ['2', () => 2, 2, 2.4],
     ['0, which is no answer to a limit', () => 0, 1, 1.2],
     ['99999, which is too long', () => 99_999, 300, 360],
+    ['a number of 10 digits', () => '9999999999', 300, 360],
+    ['a number of 400 digits', () => '9'.repeat(400), 300, 360],
     ['an HTTP date in 100 s', () => new Date(Date.now() + 100_000).toUTCString(), 99, 121],
+    ['a date of RFC 850 years ahead', () => 'Friday, 31-Dec-49 23:59:59 GMT', 300, 360],
     ['an HTTP date that has passed', () => new Date(Date.now() - 100_000).toUTCString(), 1, 1.2],
     ['nothing', () => undefined, 5, 6],
     ['something unreadable', () => 'soon', 5, 6],
@@ -275,6 +278,7 @@ describe('C-54 429', () => {
   test.each([
     [2, 2],
     [99_999, 300],
+    [Number.POSITIVE_INFINITY, 300],
   ])('all calls of all processes are held for Retry-After %i', async (retryAfter, held) => {
     await queueSend(service, key)
     const holdSlots = vi.fn(deps.holdSlots)

@@ -66,7 +66,8 @@ export async function resolveCommand(
 
 function refusalOf(decided: Exclude<Decided, { outcome: 'decided' }>): string {
   if (decided.outcome === 'not_found') return 'no send has this key'
-  if (decided.outcome === 'message_taken') return 'another call has this message ID, or no call of this send can have it'
+  if (decided.outcome === 'message_taken')
+    return 'another call has this message ID, its events name another recipient, or no call of this send can have it'
   if (decided.outcome === 'stale') return `the send has changed since: it is ${decided.status} now, version ${decided.version}`
   return `a send that is ${decided.status} can't be decided so; --reopen first`
 }

@@ -55,7 +55,12 @@ export function decisionRoutes({ pool, enqueueSends, sendsPerMinute, isExclusive
     )
     if (decided.outcome === 'not_found') return sendProblem(res, 404, 'not_found', 'no send has this key')
     if (decided.outcome === 'message_taken')
-      return sendProblem(res, 409, 'message_taken', 'another call has this message ID, or no call of this send can have it')
+      return sendProblem(
+        res,
+        409,
+        'message_taken',
+        'another call has this message ID, its events name another recipient, or no call of this send can have it',
+      )
     if (decided.outcome !== 'decided') {
       const { status: send_status, version } = decided
       const detail =

@@ -14,7 +14,9 @@ export interface Check {
 
 /** Beyond the time after which something is stale: the sweep that sees it, and one that was missed. */
 const SWEEPS = `interval '90 s'`
-const STALE = `$1::float8 * interval '1 ms' + ${SWEEPS}`
+const STALE = `($1::float8 * interval '1 ms' + ${SWEEPS})`
+/** Sweeps may be set to run less often, and take 1,000 at once. */
+const SEVERAL_SWEEPS = `interval '10 min'`
 /** Over all processes. */
 const MOST_CALLS_IN_60_S = 120
 
@@ -87,6 +89,12 @@ export const checks: readonly Check[] = [
         and not ${decidedSince('reopen', `'-infinity'`)}`,
   },
   {
+    name: 'a send that nobody reviews waits for a decision',
+    invariant: 'I7',
+    sql: `select dedupe_key as subject from email_sends sends where state = 'needs_review' and policy = 'unguarded'
+        and not ${decidedSince('reopen', `'-infinity'`)}`,
+  },
+  {
     name: 'a rejected send whose call was not refused',
     invariant: 'I8',
     sql: `select dedupe_key as subject from email_sends sends where state = 'rejected' and not exists (
@@ -115,6 +123,16 @@ export const checks: readonly Check[] = [
     sql: `select 'event:' || id as subject from webhook_events where status = 'pending' and received_at < now() - ${SWEEPS}
       and id::text not in (select data ->> 'event' from pgboss.job where name = 'process-event' and data ->> 'event' is not null
         and (state < 'completed' or completed_on > now() - ${SWEEPS}))`,
+  },
+  {
+    name: 'a send is due that no job will call',
+    invariant: 'I6',
+    // Right after a long hold some may still wait for their sweep.
+    sql: `select dedupe_key as subject from email_sends
+      where (state = 'queued' or state = 'rejected' and send_after is not null) and greatest(queued_at, send_after) < now() - ${SEVERAL_SWEEPS}
+        and not exists (select from sending_control where held_reason is not null)
+        and dedupe_key not in (select data ->> 'key' from pgboss.job where name = 'send' and data ->> 'key' is not null
+          and (state < 'completed' or completed_on > now() - ${SEVERAL_SWEEPS}))`,
   },
   {
     name: "a send has the message of somebody else's call",
@@ -154,11 +172,12 @@ export const checks: readonly Check[] = [
   {
     name: 'a fact without the event or the settlement that it came from',
     invariant: 'I12',
-    sql: `select dedupe_key as subject from email_sends sends
-      where (delivered_at is not null or bounced_at is not null or complained_at is not null)
-        and not exists (select from settlements where dedupe_key = sends.dedupe_key)
+    sql: `select distinct dedupe_key as subject from email_sends sends,
+        lateral (values ('delivered', delivered_at), ('bounced', bounced_at), ('complained', complained_at)) facts (kind, at)
+      where at is not null
+        and not exists (select from settlements where dedupe_key = sends.dedupe_key and evidence ->> 'says' = facts.kind)
         and not exists (select from send_attempts attempts join delivery_reports reports on attempt = attempts.id
-          where attempts.dedupe_key = sends.dedupe_key)`,
+          where attempts.dedupe_key = sends.dedupe_key and reports.kind = facts.kind)`,
   },
   {
     name: "a person's decision without its audit",
@@ -210,6 +229,14 @@ export const checks: readonly Check[] = [
     invariant: 'I12',
     sql: `select dedupe_key as subject from email_marks join email_sends using (dedupe_key)
       where state = 'sent' and policy = 'timestamp' and sent_at is null`,
+  },
+  {
+    name: 'a send has gone out without its mark',
+    invariant: 'I12',
+    // One that was abandoned may have given its mark away before a person reopened it.
+    sql: `select dedupe_key as subject from email_sends sends where state = 'sent' and policy = 'timestamp'
+        and not exists (select from email_marks where dedupe_key = sends.dedupe_key)
+        and not ${decidedSince('reopen', `'-infinity'`)}`,
   },
 ]
 

@@ -2,6 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises'
 import type pg from 'pg'
 import { z } from 'zod'
 import { inTransaction } from '../db.ts'
+import { dedupeKeySchema } from '../sends/key.ts'
 import type { State, Status } from '../sends/lifecycle.ts'
 import { messageSchema } from '../sends/message.ts'
 import { isPerPeriod, policies } from '../sends/policies.ts'
@@ -16,13 +17,7 @@ const POLL_EVERY_MS = 200
 /** What `POST /v1/sends` takes. */
 export const sendRequestSchema = z
   .strictObject({
-    dedupe_key: z
-      .string()
-      .max(512)
-      .refine(
-        (key) => key.trim() !== '' && key.isWellFormed() && !/\p{Cc}/u.test(key),
-        'must be a text without control characters',
-      ),
+    dedupe_key: dedupeKeySchema,
     policy: z.enum(policies).default('claim'),
     message: messageSchema,
   })

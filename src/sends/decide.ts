@@ -16,7 +16,7 @@ export type Decided =
   | { outcome: 'not_found' }
   /** The send has changed since it was seen, or its state doesn't allow the decision. */
   | { outcome: 'stale' | 'not_allowed'; status: Status; version: number }
-  /** The message ID belongs to another send's call, or each call of this one has another. */
+  /** The message ID belongs to another send's call, its events to another recipient, or each call of this one has another. */
   | { outcome: 'message_taken' }
 
 /** Where each decision takes a send. */
@@ -92,7 +92,8 @@ async function findCallOf(tx: Tx, key: string, messageId: string): Promise<strin
   const { rows } = await tx.query<{ id: string }>(
     `select id from send_attempts where dedupe_key = $1
        and (message_id = $2 or (message_id is null and outcome in ('in_flight', 'unknown', 'accepted')
-         and not exists (select from send_attempts where message_id = $2)))
+         and not exists (select from send_attempts where message_id = $2)
+         and not exists (select from delivery_reports reports where message_id = $2 and reports.match_key <> send_attempts.match_key)))
      order by number desc limit 1`,
     [key, messageId],
   )

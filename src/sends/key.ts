@@ -38,7 +38,6 @@ function encodePart(part: unknown, position: number): string {
 /** A key that a row can hold, however it was built. */
 export const dedupeKeySchema = z
   .string()
-  .min(1)
   .max(LONGEST_KEY)
   .refine(
     (text) => text.trim() !== '' && text.isWellFormed() && !/\p{Cc}/u.test(text),

@@ -61,10 +61,14 @@ function usableId(id: string | null): string | null {
   return id !== null && id !== '' && id.length <= MAX_MESSAGE_ID_LENGTH && id === clean(id) ? id : null
 }
 
+/** As it is written today, or in the older form of RFC 850. */
+const HTTP_DATE = /^([A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4}|[A-Z][a-z]{2,5}day, [0-3]\d-[A-Z][a-z]{2}-\d\d) \d\d:\d\d:\d\d GMT$/
+
+/** However long: whoever waits has an upper limit. */
 function retryAfterSeconds(text: string | undefined, now: Date): number | undefined {
   if (text === undefined) return undefined
-  if (/^\d{1,9}$/.test(text)) return Number(text)
-  if (!/^(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT$/.test(text)) return undefined
+  if (/^\d+$/.test(text)) return Number(text)
+  if (!HTTP_DATE.test(text)) return undefined
   const seconds = Math.ceil((Date.parse(text) - now.getTime()) / 1000)
   return Number.isNaN(seconds) ? undefined : Math.max(0, seconds)
 }

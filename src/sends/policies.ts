@@ -36,7 +36,11 @@ export function isPerPeriod(key: string): boolean {
 export async function takeMark(tx: Tx, key: string, recipient: string): Promise<string | undefined> {
   const values = [kindOf(key), acceptForm(recipient), key]
   // A statement of its own: the next one must see what the sends of those became who held the mark until now.
-  await tx.query('select from email_marks where kind = $1 and recipient = $2 for update', [values[0], values[1]])
+  // In one order, so that two keys that change places don't deadlock.
+  await tx.query(
+    'select from email_marks where (kind = $1 and recipient = $2) or dedupe_key = $3 order by kind, recipient for update',
+    values,
+  )
   // A rejected send whose own job will repeat it keeps the mark.
   const { rowCount } = await tx.query({
     name: 'take-mark',
@@ -55,15 +59,27 @@ export async function takeMark(tx: Tx, key: string, recipient: string): Promise<
   return rows[0]?.dedupe_key === key ? undefined : rows[0]?.dedupe_key
 }
 
+/**
+ * Gives up the marks that a key has left with other recipients than the one that it is queued to now. After its own is taken. A mark of
+ * what was sent stands.
+ */
+export async function dropOtherMarks(tx: Tx, key: string, recipient: string): Promise<void> {
+  await tx.query('delete from email_marks where dedupe_key = $1 and recipient <> $2 and sent_at is null', [
+    key,
+    acceptForm(recipient),
+  ])
+}
+
 /** The key of one `unguarded` send: each request is a send of its own. Undefined: this recipient has had as many as may be. */
 export async function takeUnguarded(tx: Tx, key: string, recipient: string): Promise<string | undefined> {
   // One after the other, so that two at once can't both be the last one.
   await tx.query('select pg_advisory_xact_lock(hashtextextended($1, 0))', [`unguarded:${key}:${excludeForm(recipient)}`])
+  // By mailbox: plus-tags make as many addresses of it as anybody likes.
   const { rows } = await tx.query<{ count: number }>(
     `select count(*)::int from email_sends
-     where policy = 'unguarded' and lower(recipient) = lower($1) and queued_at > now() - $2::int * interval '1 minute'
+     where policy = 'unguarded' and match_key = $1 and queued_at > now() - $2::int * interval '1 minute'
        and regexp_replace(dedupe_key, ':[^:]*$', '') = $3`,
-    [recipient, UNGUARDED_WITHIN_MINUTES, key],
+    [excludeForm(recipient), UNGUARDED_WITHIN_MINUTES, key],
   )
   return (rows[0]?.count ?? 0) < UNGUARDED_AT_MOST ? `${key}:${randomUUID()}` : undefined
 }
@@ -95,7 +111,7 @@ export async function resendPreferred(tx: Tx, enqueue: EnqueueSends, reviewAfter
        order by dedupe_key limit 1000 for no key update skip locked
      )
      update email_sends set state = 'queued', version = version + 1, queued_at = now(), send_after = null, rate_limited_calls = 0, unreached_calls = 0
-     from due where email_sends.dedupe_key = due.dedupe_key and state = any ($2) returning email_sends.dedupe_key`,
+     from due where email_sends.dedupe_key = due.dedupe_key returning email_sends.dedupe_key`,
     [reviewAfterMs, moves.policy.queued, PREFERRED_CALLS],
   )
   await enqueue(

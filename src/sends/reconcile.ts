@@ -42,7 +42,8 @@ const LOOKED_UP_AT_ONCE = 1_000
  * Goes through a sending log until no line changes anything more, each decision in a transaction of its own. The same file again
  * changes nothing. A run that ends halfway leaves what it did; the next one does the rest.
  */
-export async function reconcile(run: Run, lines: readonly LogLine[]): Promise<LineFinding[]> {
+export async function reconcile(run: Run, log: readonly LogLine[]): Promise<LineFinding[]> {
+  const lines = withoutContradictions(log)
   const found = new Map<LogLine, Finding>()
   const messages = messagesOf(lines)
   for (const line of lines) if (line.messageId === null) found.set(line, { ...findingOf('no message id'), dedupe_key: null })
@@ -82,6 +83,18 @@ export async function reconcile(run: Run, lines: readonly LogLine[]): Promise<Li
     due = due.filter((message) => changed.has(message.matchKey) && message.lines.some(isOpen))
   }
   return lines.map((line) => ({ line: line.line, line_sha256: line.sha256, ...(found.get(line) as Finding) })) // each has one by now
+}
+
+/**
+ * A message that the file has as sent in one line and as failed in another, and nowhere as arrived or returned, is failed in all: whether
+ * it went out is a person's to say.
+ */
+function withoutContradictions(lines: readonly LogLine[]): readonly LogLine[] {
+  const idsOf = (...said: LogLine['says'][]) =>
+    new Set(lines.filter(({ says }) => said.includes(says)).map(({ messageId }) => messageId))
+  const failed = idsOf('failed')
+  const known = idsOf('delivered', 'bounced', 'complained')
+  return lines.map((line) => (failed.has(line.messageId) && !known.has(line.messageId) ? { ...line, says: 'failed' } : line))
 }
 
 function messagesOf(lines: readonly LogLine[]): LoggedMessage[] {

@@ -1,8 +1,8 @@
 import type { Tx } from '../db.ts'
-import { excludeForm } from './address.ts'
+import { acceptForm, excludeForm } from './address.ts'
 import { moves, type Status } from './lifecycle.ts'
 import { differingFields, type Message, messageHash } from './message.ts'
-import { type Policy, takeMark, takeUnguarded } from './policies.ts'
+import { dropOtherMarks, type Policy, takeMark, takeUnguarded } from './policies.ts'
 
 /** What somebody has just asked for is taken before what sweeps, resends, replays and repeats bring. */
 export type Urgency = 'fresh' | 'backlog'
@@ -32,7 +32,7 @@ export interface SendRequest {
 export type Triggered =
   /** Under this key: policy `unguarded` adds a random part to it. */
   | { outcome: 'queued'; key: string }
-  /** The key is taken, or the mark of policy `timestamp`: by this send, whose message differs in these fields. */
+  /** The key is taken, or the mark of policy `timestamp`: by this send. Its message differs in these fields; of a mark's only `to` counts. */
   | { outcome: 'held'; key: string; status: Status; recipient: string; differs: string[] }
   /** Policy `unguarded`: the recipient has had as many of this kind as may be. */
   | { outcome: 'rate_limited' }
@@ -46,7 +46,7 @@ export async function triggerSend(tx: Tx, enqueue: EnqueueSends, request: SendRe
   const key = request.policy === 'unguarded' ? await takeUnguarded(tx, request.key, recipient) : request.key
   if (key === undefined) return { outcome: 'rate_limited' }
   if (request.policy === 'timestamp') await tx.query('savepoint before_queuing')
-  const { rowCount } = await tx.query({
+  const { rows } = await tx.query<{ version: number }>({
     name: 'trigger-send',
     text: `insert into email_sends (dedupe_key, state, policy, recipient, message, message_sha256, source_event, requested_by, match_key)
       values ($1, 'queued', $2, $3, $4, $5, $6, $7, $9)
@@ -55,7 +55,7 @@ export async function triggerSend(tx: Tx, enqueue: EnqueueSends, request: SendRe
         rate_limited_calls = 0, unreached_calls = 0,
         policy = excluded.policy, recipient = excluded.recipient, match_key = excluded.match_key, message = excluded.message,
         message_sha256 = excluded.message_sha256, source_event = excluded.source_event, requested_by = excluded.requested_by
-      where email_sends.state = any ($8)`,
+      where email_sends.state = any ($8) returning version`,
     values: [
       key,
       request.policy,
@@ -68,19 +68,22 @@ export async function triggerSend(tx: Tx, enqueue: EnqueueSends, request: SendRe
       excludeForm(request.message.to),
     ],
   })
-  if (rowCount !== 1) return heldBy(tx, key, request.message)
+  const [queued] = rows
+  if (!queued) return heldBy(tx, key, (held) => differingFields(held, request.message))
   // After the row, in the order of those who record: they set the mark's time.
   const marked = request.policy === 'timestamp' ? await takeMark(tx, key, recipient) : undefined
   if (marked !== undefined) {
     await tx.query('rollback to savepoint before_queuing')
-    return heldBy(tx, marked, undefined)
+    // Its key may have gone on to somebody else after this recipient was sent an email.
+    return heldBy(tx, marked, ({ to }) => (acceptForm(to) === acceptForm(recipient) ? [] : ['to']))
   }
+  if (queued.version > 1) await dropOtherMarks(tx, key, recipient)
   await enqueue(tx, [{ key, urgency: request.urgency ?? 'fresh' }])
   return { outcome: 'queued', key }
 }
 
-/** The send that holds a key; what differs in its message is told where the same email was asked for. */
-async function heldBy(tx: Tx, key: string, message: Message | undefined): Promise<Triggered> {
+/** The send that holds a key or a mark. */
+async function heldBy(tx: Tx, key: string, differs: (held: Message) => string[]): Promise<Triggered> {
   // A second statement, as the first one's snapshot may be from before the row that holds the key.
   const { rows } = await tx.query<{ status: Status; recipient: string; message: Message }>(
     'select status, recipient, message from email_sends where dedupe_key = $1',
@@ -88,6 +91,6 @@ async function heldBy(tx: Tx, key: string, message: Message | undefined): Promis
   )
   const holder = rows[0]
   if (!holder) throw new Error('a send that holds its key has vanished: rows of email_sends must never be deleted')
-  const { status, recipient, message: held } = holder
-  return { outcome: 'held', key, status, recipient, differs: message ? differingFields(held, message) : [] }
+  const { status, recipient, message } = holder
+  return { outcome: 'held', key, status, recipient, differs: differs(message) }
 }
