@@ -491,4 +491,34 @@ export const bugs: readonly Bug[] = [
     changes: [['src/sends/outcome.ts', 'if (requestStarted === false)', 'if (requestStarted !== undefined)']],
     test: ['test/schedules.test.ts', 'hold in'],
   },
+  {
+    name: 'a resend that is refused frees the key of an email that is proven',
+    changes: [['src/sends/record.ts', 'if (proof) return closeProven(', 'if (proof && key === attempt) return closeProven(']],
+    test: ['test/proven-resends.test.ts', 'during its resend, which ends with 422'],
+  },
+  {
+    name: 'an event does not close a resend that waits to be repeated',
+    changes: [
+      [
+        'src/sends/lifecycle.ts',
+        "event: { sent: ['needs_review', 'queued', 'rejected'] }",
+        "event: { sent: ['needs_review', 'queued'] }",
+      ],
+    ],
+    test: ['test/proven-resends.test.ts', 'while its resend waits to be repeated: it is not'],
+  },
+  {
+    name: 'an email to another recipient is delivered by the one before it',
+    changes: [
+      ['src/sends/join.ts', 'own.id = ${attempt} and lower(own.recipient) = lower(email_sends.recipient)', 'own.id = ${attempt}'],
+    ],
+    test: ['test/proven-resends.test.ts', 'another recipient that took the free key'],
+  },
+  {
+    name: 'a late answer of an older call changes nothing',
+    changes: [
+      ['src/sends/record.ts', "(claim_token = $2 or $3 = 'sent' and state in", "(claim_token = $2 or $3 = 'never' and state in"],
+    ],
+    test: ['test/proven-resends.test.ts', 'while its resend is refused'],
+  },
 ]

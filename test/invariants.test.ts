@@ -166,6 +166,7 @@ const ago = (seconds: number) => new Date(Date.now() - seconds * 1_000)
 const ended = { called_at: new Date(), ended_at: new Date() }
 const accepted = { outcome: 'accepted', ...ended }
 const unknown = { outcome: 'unknown', ...ended }
+const refused = { outcome: 'refused', ...ended }
 
 /** A send and the call that it is about. */
 async function insertBoth(db: Db, key: string, send: Record<string, unknown>, call: Record<string, unknown>): Promise<string> {
@@ -221,6 +222,15 @@ const plants: [name: string, invariant: string, plant: (db: Db) => Promise<strin
     async (db) => {
       await insertBoth(db, 'k1', { state: 'sent' }, { ...accepted, message_id: 'x1' })
       await insertAttempt(db, 'k1', { number: 2, ...accepted, message_id: 'x2' })
+    },
+  ],
+  [
+    'a call after its email was settled as sent, without a decision',
+    'I1',
+    async (db) => {
+      const first = await insertBoth(db, 'k1', { state: 'sent' }, { ...refused, claimed_at: new Date(Date.now() - 60_000) })
+      await insertSettlement(db, 'k1', first, { to_state: 'sent', at: new Date(Date.now() - 30_000) })
+      await insertAttempt(db, 'k1', { number: 2, ...accepted, claimed_at: new Date(Date.now() - 10_000) })
     },
   ],
   [

@@ -216,16 +216,19 @@ describe('a line by its message ID', () => {
     expect(await sendRow(pool, 'a', 'status')).toEqual({ status })
   })
 
-  test('never reopens what a person has closed, and frees no refusal', async () => {
+  test('never reopens what a person has closed', async () => {
     await called('a', { state: 'abandoned' }, { message_id: 'm1' })
-    await called('b', { state: 'rejected' }, { message_id: 'm2' })
     const before = await everything()
 
-    expect((await run([',m1,delivered,2026-11-29T14:03:00Z,', ',m2,sent,,'], applying)).findings).toEqual([
-      'nothing decided a',
-      'nothing decided b',
-    ])
+    expect((await run([',m1,delivered,2026-11-29T14:03:00Z,'], applying)).findings).toEqual(['nothing decided a'])
     expect(await everything()).toEqual(before)
+  })
+
+  test('closes a resend that was refused, as its first call sent the email', async () => {
+    await called('a', { state: 'rejected' }, { message_id: 'm1' })
+
+    expect((await run([',m1,sent,,'], applying)).findings).toEqual(['settles a'])
+    expect(await sendRow(pool, 'a', 'state', 'message_id')).toEqual({ state: 'sent', message_id: 'm1' })
   })
 
   test('does not close a send that is being sent again', async () => {

@@ -63,6 +63,13 @@ export const checks: readonly Check[] = [
       where last_outcome = 'accepted' and policy <> 'prefer_duplicate' and not ${decidedSince('retry', 'last_called_at')}`,
   },
   {
+    name: 'a call after its email was settled as sent, without a decision',
+    invariant: 'I1',
+    sql: `select distinct sends.dedupe_key as subject from settlements join send_attempts later using (dedupe_key) join email_sends sends using (dedupe_key)
+      where to_state = 'sent' and later.called_at is not null and later.claimed_at > settlements.at
+        and not ${decidedSince('retry', 'settlements.at')}`,
+  },
+  {
     name: 'a call after an unknown one, without a decision',
     invariant: 'I7',
     sql: `select sends.dedupe_key as subject from ${SUCCESSIVE_CALLS} join email_sends sends using (dedupe_key)
@@ -163,7 +170,7 @@ export const checks: readonly Check[] = [
     invariant: 'I12',
     sql: `select distinct sends.dedupe_key as subject from delivery_reports reports join send_attempts attempts on attempts.id = attempt
       join email_sends sends using (dedupe_key)
-      where case kind
+      where lower(attempts.recipient) = lower(sends.recipient) and case kind
         when 'delivered' then delivered_at is null or delivered_at > occurred_at
         when 'complained' then complained_at is null or complained_at > occurred_at
         when 'bounced' then bounced_at is null or ${rank('sends')} < ${rank('reports')} or ${rank('sends')} = ${rank('reports')} and bounced_at > occurred_at

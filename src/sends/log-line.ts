@@ -154,7 +154,7 @@ export function newsOf(line: LogLine, owner: Owner): News {
   if (line.says === 'unclear') return 'unclear status'
   if (line.says === 'failed') return 'logged as failed'
   const { state } = owner
-  if (state === 'abandoned' || state === 'rejected') return 'decided'
+  if (state === 'abandoned') return 'decided'
   const isFact = isMissing(line, owner) && line.occurredAt !== null
   const isProof = line.says !== 'complained'
   if (isFact || (isProof && (moves.event.sent as readonly State[]).includes(state))) return { isFact }
