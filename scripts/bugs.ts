@@ -223,7 +223,7 @@ export const bugs: readonly Bug[] = [
     changes: [
       [
         'src/sends/lifecycle.ts',
-        `sent: ['sending', 'needs_review', 'queued'],\n    rejected`,
+        `sent: ['sending', 'needs_review', 'queued', 'rejected'],\n    rejected`,
         `sent: ['sending'],\n    rejected`,
       ],
     ],
@@ -234,8 +234,8 @@ export const bugs: readonly Bug[] = [
     changes: [
       [
         'src/sends/record.ts',
-        'where dedupe_key = $1 and claim_token = $2 and state = any ($6)',
-        'where dedupe_key = $1 and $2::uuid is not null and state = any ($6)',
+        "and (claim_token = $2 or $3 = 'sent' and state in",
+        "and ($2::uuid is not null or $3 = 'sent' and state in",
       ],
     ],
     test: ['test/send-once.test.ts', 'does not speak for the call that is under way'],
@@ -360,7 +360,7 @@ export const bugs: readonly Bug[] = [
   },
   {
     name: 'an event settles what a person has decided',
-    changes: inMatch(`  if (candidate.state !== 'needs_review' && candidate.state !== 'queued') return 'decided'\n`, ''),
+    changes: inMatch(`  if (candidate.state === 'sent' || candidate.state === 'abandoned') return 'decided'\n`, ''),
     test: [match, 'that is abandoned: decided'],
   },
   {
