@@ -493,7 +493,13 @@ export const bugs: readonly Bug[] = [
   },
   {
     name: 'a resend that is refused frees the key of an email that is proven',
-    changes: [['src/sends/record.ts', 'if (proof) return closeProven(', 'if (proof && key === attempt) return closeProven(']],
+    changes: [
+      [
+        'src/sends/record.ts',
+        "moved.state !== 'sent' && (await closeProven(tx, [called.key])).length > 0",
+        "moved.state !== 'sent' && (await closeProven(tx, [])).length > 0",
+      ],
+    ],
     test: ['test/proven-resends.test.ts', 'during its resend, which ends with 422'],
   },
   {

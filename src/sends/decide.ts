@@ -47,7 +47,7 @@ export async function decide(pool: pg.Pool, enqueue: EnqueueSends, key: string, 
           completed_at = case when $2 = 'sent' then now() when $2 = 'needs_review' then null else sends.completed_at end,
           settled_at = case when $2 in ('sent', 'abandoned') then now() when $2 = 'needs_review' then null else sends.settled_at end,
           settled_by = case when $2 in ('sent', 'abandoned') then 'person:' || $5 when $2 = 'needs_review' then null else sends.settled_by end,
-          queued_at = case when $2 = 'queued' then now() else sends.queued_at end, send_after = null,
+          queued_at = case when $2 = 'queued' then clock_timestamp() else sends.queued_at end, send_after = null,
           rate_limited_calls = 0, unreached_calls = 0
         from old where sends.dedupe_key = old.dedupe_key and old.version = $3 and old.state = any ($4)
         returning sends.version, jsonb_build_object('state', old.state, 'version', old.version) as before`,

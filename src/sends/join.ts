@@ -56,7 +56,7 @@ async function recipientOf(tx: Tx, messageId: string): Promise<string | null> {
 export async function joinReports(tx: Tx, messageId: string, evidence?: Evidence): Promise<number> {
   const { rows } = await tx.query<Fact>({
     name: 'join-reports',
-    text: `update delivery_reports set attempt = known.id, parked = null, candidates = null from send_attempts known
+    text: `update delivery_reports set attempt = known.id, parked = null, candidates = null, joined_at = clock_timestamp() from send_attempts known
       where known.message_id = $1 and delivery_reports.message_id = $1 and attempt is null
       returning event, kind, occurred_at, bounce_kind, attempt, dedupe_key`,
     values: [messageId],
@@ -73,6 +73,42 @@ export async function joinReports(tx: Tx, messageId: string, evidence?: Evidence
 /** What is said of a call counts for its send only if that is still to the same recipient: a free key may have taken another email. */
 const isOwnCall = (attempt: string) =>
   `exists (select from send_attempts own where own.id = ${attempt} and lower(own.recipient) = lower(email_sends.recipient))`
+
+/** Whether it was known of an attempt that it sent the email, but for this event, when its send was last asked for. */
+const wasKnown = (event: string) => `(attempts.outcome = 'accepted' and attempts.ended_at < queued_at or exists (
+  select from delivery_reports earlier where earlier.attempt = attempts.id and earlier.kind in ('delivered', 'bounced')
+    and earlier.joined_at < queued_at and earlier.event is distinct from ${event}::bigint))`
+
+/**
+ * Closes those of these sends of which a call has proved to have sent the email since they were last asked for, by its late answer, a
+ * delivery event or the sending log: nothing is repeated, and the key is not free. Run wherever a call ends without being accepted, or
+ * is given up. Answers which.
+ */
+export async function closeProven(tx: Tx, keys: readonly string[]): Promise<string[]> {
+  const { rows } = await tx.query<{ dedupe_key: string }>({
+    name: 'close-proven',
+    text: `with proven as (
+        select distinct on (dedupe_key) dedupe_key, state, attempts.id as attempt, attempts.message_id, reports.event
+        from email_sends join send_attempts attempts using (dedupe_key)
+          left join delivery_reports reports on reports.attempt = attempts.id and kind in ('delivered', 'bounced') and joined_at >= queued_at
+        where dedupe_key = any ($1) and state = any ($2) and lower(attempts.recipient) = lower(email_sends.recipient)
+          and not ${wasKnown('null')}
+          and (attempts.outcome = 'accepted' or reports.event is not null or exists (
+            select from settlements where settlements.attempt = attempts.id and evidence ->> 'says' in ('delivered', 'bounced') and at >= queued_at))
+        order by dedupe_key, number, reports.event
+      ), closed as (
+        update email_sends sends set state = 'sent', version = version + 1, send_after = null, message_id = proven.message_id,
+          completed_at = now(), settled_at = now(), settled_by = coalesce('event:' || proven.event, 'answer')
+        from proven where sends.dedupe_key = proven.dedupe_key and sends.state = any ($2)
+        returning sends.dedupe_key, proven.attempt, proven.event, proven.state as from_state
+      )
+      insert into settlements (dedupe_key, attempt, event, grade, rule_version, from_state, to_state, candidates, actor)
+      select dedupe_key, attempt, event, 'A', $3, from_state, 'sent', jsonb_build_array(attempt), case when event is null then 'answer' else 'event' end
+      from closed returning dedupe_key`,
+    values: [keys, moves.event.sent, RULE_VERSION],
+  })
+  return rows.map((row) => row.dedupe_key)
+}
 
 /** Facts only grow: each keeps its earliest time, and a stronger kind of bounce replaces a weaker one together with its time. */
 export async function addFact(
@@ -126,9 +162,7 @@ export async function closeUnknown(
     text: `with open as (
         select dedupe_key, state from email_sends where dedupe_key = $1 and state = any ($6) and ${isOwnCall('$3')}
           and (state = 'needs_review' or not exists (
-            select from send_attempts known where known.id = $3 and (known.outcome = 'accepted' and known.ended_at < queued_at
-              or exists (select from delivery_reports earlier where earlier.attempt = known.id and earlier.kind in ('delivered', 'bounced')
-                and earlier.read_at < queued_at))))
+            select from send_attempts attempts where attempts.id = $3 and ${wasKnown('$4')}))
         for no key update
       ), closed as (
         update email_sends set state = 'sent', version = version + 1, message_id = $2, send_after = null,

@@ -110,7 +110,7 @@ export async function resendPreferred(tx: Tx, enqueue: EnqueueSends, reviewAfter
               from send_attempts attempts where attempts.dedupe_key = sends.dedupe_key and called_at is not null)
        order by dedupe_key limit 1000 for no key update skip locked
      )
-     update email_sends set state = 'queued', version = version + 1, queued_at = now(), send_after = null, rate_limited_calls = 0, unreached_calls = 0
+     update email_sends set state = 'queued', version = version + 1, queued_at = clock_timestamp(), send_after = null, rate_limited_calls = 0, unreached_calls = 0
      from due where email_sends.dedupe_key = due.dedupe_key returning email_sends.dedupe_key`,
     [reviewAfterMs, moves.policy.queued, PREFERRED_CALLS],
   )

@@ -1,7 +1,6 @@
 import type { Tx } from '../db.ts'
-import { joinReports, lockFor } from './join.ts'
+import { closeProven, joinReports, lockFor } from './join.ts'
 import { moves, type State } from './lifecycle.ts'
-import { RULE_VERSION } from './match.ts'
 import type { CallOutcome } from './outcome.ts'
 import { closeUnguarded } from './policies.ts'
 import type { EnqueueSends } from './trigger.ts'
@@ -29,8 +28,9 @@ export async function recordOutcome(tx: Tx, enqueue: EnqueueSends, called: Calle
   if (!(await closeAttempt(tx, called, outcome, messageId))) return 'repeated'
 
   const moved = await moveSend(tx, called, outcome)
-  if (moved?.state === 'needs_review') await closeUnguarded(tx, [called.key])
-  const repeatSeconds = moved && secondsUntilRepeat(outcome, moved)
+  const isProven = moved !== undefined && moved.state !== 'sent' && (await closeProven(tx, [called.key])).length > 0
+  if (moved?.state === 'needs_review' && !isProven) await closeUnguarded(tx, [called.key])
+  const repeatSeconds = moved && !isProven ? secondsUntilRepeat(outcome, moved) : undefined
   if (repeatSeconds !== undefined) await repeatLater(tx, enqueue, called, repeatSeconds)
   if (messageId !== null) await joinReports(tx, messageId)
   return moved ? 'moved' : 'kept'
@@ -43,7 +43,7 @@ async function closeAttempt(tx: Tx, called: Called, outcome: CallOutcome, messag
   const { rowCount } = await tx.query({
     name: 'record-attempt',
     text: `with send as (select dedupe_key from email_sends where dedupe_key = $1 for no key update)
-      update send_attempts set outcome = $3, ended_at = now(), http_status = $4, error = $5,
+      update send_attempts set outcome = $3, ended_at = clock_timestamp(), http_status = $4, error = $5,
         message_id = coalesce(send_attempts.message_id,
           case when not exists (select from send_attempts other where other.message_id = $6) then $6 end)
       from send
@@ -81,13 +81,12 @@ interface Moved {
 }
 
 async function moveSend(tx: Tx, { key, attempt }: Called, outcome: CallOutcome): Promise<Moved | undefined> {
-  const proof = outcome.kind === 'accepted' ? undefined : await findProof(tx, key, attempt)
-  if (proof) return closeProven(tx, key, attempt, outcome, proof)
   for (const to of targets[outcome.kind]) {
     const { rows } = await tx.query<Moved>({
       name: 'record-send',
       text: `update email_sends set state = $3, version = version + 1, last_error = $4, send_after = null,
-          message_id = coalesce(message_id, (select message_id from send_attempts where id = $2)),
+          message_id = case when $3 = 'sent' then (select message_id from send_attempts where id = $2)
+            else coalesce((select message_id from send_attempts where id = $2), message_id) end,
           completed_at = case when $3 = 'sent' then now() else completed_at end,
           rate_limited_calls = rate_limited_calls + ($5::text = 'rate_limited')::int,
           unreached_calls = unreached_calls + ($5::text = 'not_sent')::int
@@ -103,55 +102,6 @@ async function moveSend(tx: Tx, { key, attempt }: Called, outcome: CallOutcome):
   return undefined
 }
 
-/** An earlier call that has sent the email, as its late answer or a delivery event says since this one was asked for. */
-interface Proof {
-  attempt: string
-  message_id: string | null
-  event: string | null
-}
-
-async function findProof(tx: Tx, key: string, attempt: string): Promise<Proof | undefined> {
-  const { rows } = await tx.query<Proof>({
-    name: 'find-proof',
-    text: `select attempts.id as attempt, attempts.message_id, min(reports.event) as event
-      from email_sends sends join send_attempts attempts using (dedupe_key)
-        left join delivery_reports reports on reports.attempt = attempts.id and kind in ('delivered', 'bounced') and read_at >= queued_at
-      where dedupe_key = $1 and attempts.id <> $2 and lower(attempts.recipient) = lower(sends.recipient)
-        and (attempts.outcome = 'accepted' and attempts.ended_at >= queued_at or reports.event is not null)
-      group by attempts.id order by number limit 1`,
-    values: [key, attempt],
-  })
-  return rows[0]
-}
-
-/** The email is out, whatever this call of it says: nothing is repeated, and the key is not free. */
-async function closeProven(
-  tx: Tx,
-  key: string,
-  attempt: string,
-  outcome: CallOutcome,
-  { attempt: proven, message_id, event }: Proof,
-): Promise<Moved | undefined> {
-  const { rows } = await tx.query<Moved>({
-    name: 'close-proven',
-    text: `with open as (
-        select dedupe_key, state from email_sends where dedupe_key = $1 and claim_token = $2 and state = any ($3) for no key update
-      ), closed as (
-        update email_sends set state = 'sent', version = version + 1, last_error = $4, send_after = null, message_id = $5,
-          completed_at = now(), settled_at = now(), settled_by = coalesce('event:' || $6::bigint, 'answer')
-        from open where email_sends.dedupe_key = open.dedupe_key
-        returning email_sends.state, rate_limited_calls, unreached_calls, open.state as from_state
-      ), evidence as (
-        insert into settlements (dedupe_key, attempt, event, grade, rule_version, from_state, to_state, candidates, evidence, actor)
-        select $1, $7::uuid, $6::bigint, 'A', $8, from_state, 'sent', jsonb_build_array($7::uuid),
-          jsonb_build_object('resend', $2::uuid, 'resendOutcome', $9::text), case when $6::bigint is null then 'answer' else 'event' end from closed
-      )
-      select state, rate_limited_calls, unreached_calls, 0::float8 as hours from closed`,
-    values: [key, attempt, moves.answer.sent, errorOf(outcome), message_id, event, proven, RULE_VERSION, outcome.kind],
-  })
-  return rows[0]
-}
-
 /** When the send's own job may call again: only after a proof that nothing was sent, and only if it may pass by itself. */
 function secondsUntilRepeat(
   outcome: CallOutcome,
@@ -162,7 +112,7 @@ function secondsUntilRepeat(
     // A floor under Retry-After: "0" five times is no answer to a limit.
     return Math.min(Math.max(outcome.retryAfterSeconds ?? 5 * backoff, backoff), LONGEST_RATE_LIMIT_WAIT_SECONDS)
   }
-  if (outcome.kind === 'not_sent' && state === 'rejected' && hours < REPEAT_FOR_HOURS) {
+  if (outcome.kind === 'not_sent' && hours < REPEAT_FOR_HOURS) {
     return Math.min(5 * 2 ** Math.min(unreached_calls - 1, 10), LONGEST_UNREACHED_WAIT_SECONDS)
   }
   return undefined

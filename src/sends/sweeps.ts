@@ -1,7 +1,7 @@
 import type pg from 'pg'
 import { inTransaction, type Tx } from '../db.ts'
 import { isHeld } from './hold.ts'
-import { joinReports, lockFor } from './join.ts'
+import { closeProven, joinReports, lockFor } from './join.ts'
 import { moves } from './lifecycle.ts'
 import { closeUnguarded, resendPreferred } from './policies.ts'
 import { findJoinable, findRematchable, rematch } from './settle.ts'
@@ -86,10 +86,12 @@ async function requeueStaleClaims(tx: Tx, enqueue: EnqueueSends, staleAfterMs: n
      returning email_sends.dedupe_key`,
     [staleAfterMs, moves.sweep.queued],
   )
+  const keys = rows.map((row) => row.dedupe_key)
+  const proven = await closeProven(tx, keys)
   // The old job is gone: its second worker found the claim taken and ended well.
   await enqueue(
     tx,
-    rows.map((row) => ({ key: row.dedupe_key })),
+    keys.filter((key) => !proven.includes(key)).map((key) => ({ key })),
   )
   return rows.length
 }
@@ -108,9 +110,11 @@ async function reviewStaleCalls(tx: Tx, staleAfterMs: number): Promise<number> {
      returning email_sends.dedupe_key`,
     [staleAfterMs, moves.sweep.needs_review],
   )
+  const keys = rows.map((row) => row.dedupe_key)
+  const proven = await closeProven(tx, keys)
   await closeUnguarded(
     tx,
-    rows.map((row) => row.dedupe_key),
+    keys.filter((key) => !proven.includes(key)),
   )
   return rows.length
 }

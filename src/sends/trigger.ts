@@ -37,6 +37,8 @@ export type Triggered =
   /** Policy `unguarded`: the recipient has had as many of this kind as may be. */
   | { outcome: 'rate_limited' }
 
+const isSameRecipient = 'lower(email_sends.recipient) = lower(excluded.recipient)'
+
 /**
  * Queues a send together with its job; a key that is held (by a send in any state but `rejected`) stays as it is. It guards
  * nothing yet: the claim does. The caller's transaction makes both or neither.
@@ -51,8 +53,14 @@ export async function triggerSend(tx: Tx, enqueue: EnqueueSends, request: SendRe
     text: `insert into email_sends (dedupe_key, state, policy, recipient, message, message_sha256, source_event, requested_by, match_key)
       values ($1, 'queued', $2, $3, $4, $5, $6, $7, $9)
       on conflict (dedupe_key) do update set
-        state = 'queued', version = email_sends.version + 1, queued_at = now(), send_after = null, last_error = null,
+        state = 'queued', version = email_sends.version + 1, queued_at = clock_timestamp(), send_after = null, last_error = null,
         rate_limited_calls = 0, unreached_calls = 0,
+        -- What came of an email to somebody else is nothing of this one.
+        message_id = case when ${isSameRecipient} then email_sends.message_id end,
+        delivered_at = case when ${isSameRecipient} then email_sends.delivered_at end,
+        bounced_at = case when ${isSameRecipient} then email_sends.bounced_at end,
+        bounce_kind = case when ${isSameRecipient} then email_sends.bounce_kind end,
+        complained_at = case when ${isSameRecipient} then email_sends.complained_at end,
         policy = excluded.policy, recipient = excluded.recipient, match_key = excluded.match_key, message = excluded.message,
         message_sha256 = excluded.message_sha256, source_event = excluded.source_event, requested_by = excluded.requested_by
       where email_sends.state = any ($8) returning version`,
