@@ -234,6 +234,22 @@ const plants: [name: string, invariant: string, plant: (db: Db) => Promise<strin
     },
   ],
   [
+    'a call after an event had told that its email is out, without a decision',
+    'I1',
+    async (db) => {
+      const sent = { state: 'sent', delivered_at: new Date(Date.now() - 60_000) }
+      const first = await insertBoth(db, 'k1', sent, { ...refused, message_id: 'x1', claimed_at: new Date(Date.now() - 60_000) })
+      const event = await insertEvent(db, 'x1', { source: 'inboxili' })
+      await insertReport(db, event, {
+        kind: 'delivered',
+        message_id: 'x1',
+        attempt: first,
+        joined_at: new Date(Date.now() - 30_000),
+      })
+      await insertAttempt(db, 'k1', { number: 2, ...accepted, claimed_at: new Date(Date.now() - 10_000) })
+    },
+  ],
+  [
     'a call after an unknown one, without a decision',
     'I7',
     async (db) => {

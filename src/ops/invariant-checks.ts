@@ -70,6 +70,14 @@ export const checks: readonly Check[] = [
         and not ${decidedSince('retry', 'settlements.at')}`,
   },
   {
+    name: 'a call after an event had told that its email is out, without a decision',
+    invariant: 'I1',
+    sql: `select distinct sends.dedupe_key as subject from delivery_reports reports join send_attempts proven on proven.id = attempt
+      join send_attempts later using (dedupe_key) join email_sends sends using (dedupe_key)
+      where kind in ('delivered', 'bounced') and later.id <> proven.id and later.called_at is not null and later.claimed_at > joined_at
+        and lower(later.recipient) = lower(proven.recipient) and not ${decidedSince('retry', 'joined_at')}`,
+  },
+  {
     name: 'a call after an unknown one, without a decision',
     invariant: 'I7',
     sql: `select sends.dedupe_key as subject from ${SUCCESSIVE_CALLS} join email_sends sends using (dedupe_key)
