@@ -4,13 +4,17 @@ import { defineConfig } from 'vitest/config'
 const withProcesses = [
   'commands',
   'crash-rounds',
+  'deploy',
+  'doctor',
   'fault-kills',
   'queue',
+  'request-ids',
   'runs-processes',
   'serve-processes',
   'start',
   'startup',
   'storage-outage',
+  'tracing',
   'worker-processes',
 ]
 const files = withProcesses.map((name) => `test/${name}.test.ts`)
@@ -29,10 +33,20 @@ export default defineConfig({
         test: {
           name: 'inside',
           include: ['test/**/*.test.ts'],
-          exclude: files,
+          exclude: [...files, 'test/browser/**'],
           isolate: false,
           maxWorkers: 3,
           sequence: { groupOrder: 0 },
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: 'browser',
+          include: ['test/browser/*.test.ts'],
+          globalSetup: ['test/support/browser-setup.ts'],
+          maxWorkers: 1,
+          sequence: { groupOrder: 2 },
         },
       },
       { extends: true, test: { name: 'processes', include: files, maxWorkers: 2, sequence: { groupOrder: 1 } } },

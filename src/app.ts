@@ -4,12 +4,13 @@ import helmet from 'helmet'
 import { isStorageAway } from './db.ts'
 import { type EventRoutesDeps, eventRoutes } from './events/routes.ts'
 import type { Log } from './log.ts'
-import { type OpsDeps, opsRoutes } from './ops/routes.ts'
+import { type PageDeps, pageRoutes } from './ops/page/routes.ts'
+import { opsRoutes } from './ops/routes.ts'
 import { sendProblem, sendStorageProblem } from './problem.ts'
 
 export interface AppDeps {
   events: EventRoutesDeps
-  ops: OpsDeps
+  ops: PageDeps
   log: Log
   trustProxy?: string | undefined
   /** Why the process is not ready for traffic; undefined when it is. */
@@ -62,6 +63,7 @@ export function createApp({ events, ops, log, trustProxy, notReady, metrics }: A
     const { text, contentType } = await metrics()
     res.set('Content-Type', contentType).send(text)
   })
+  app.use(pageRoutes(ops))
   app.use(opsRoutes(ops))
   app.use((_req, res) => sendProblem(res, 404, 'not_found'))
 

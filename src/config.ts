@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { z } from 'zod'
+import { type Limits, limitsSchema } from './limits.ts'
 import type { Provider } from './providers/provider.ts'
 import { createProvider, providers } from './providers/registry.ts'
 import { isUsableSecret, type SignatureScheme } from './providers/signature.ts'
@@ -71,6 +72,12 @@ export interface UserConfig {
   inboxili?: { account?: 'exclusive' | 'shared' }
   sources: Record<string, SourceConfig>
   followUps?: readonly Rule[]
+  ops?: {
+    /** From where on the overview says "attention" or "problem". */
+    limits?: Partial<Limits>
+    /** Masks addresses and hides bodies for the role `reader`, in the API and on the page. */
+    hidePersonalData?: boolean
+  }
 }
 
 /** Types the configuration file; what is wrong in it is said when it is loaded. */
@@ -131,6 +138,8 @@ export interface Config {
   sources: ReadonlyMap<string, Source>
   rules: readonly FollowUpRule[]
   account: 'exclusive' | 'shared'
+  limits: Limits
+  hidePersonalData: boolean
   /** What may stay as it is, but should be known. */
   warnings: readonly string[]
 }
@@ -157,6 +166,7 @@ const userConfigSchema = z.strictObject({
   inboxili: z.strictObject({ account: z.enum(['exclusive', 'shared']).optional() }).optional(),
   sources: z.record(sourceName, z.looseObject(sourceFields)),
   followUps: z.array(ruleSchema).default([]),
+  ops: z.strictObject({ limits: limitsSchema.prefault({}), hidePersonalData: z.boolean().default(false) }).prefault({}),
 })
 
 /** Checks the user's configuration and builds what the service works with. Throws ConfigError with all problems at once. */
@@ -223,7 +233,8 @@ export function readConfig(input: unknown): Config {
   }
 
   if (problems.length > 0) throw new ConfigError(problems, unset)
-  return { sources, rules, account: parsed.data.inboxili?.account ?? 'exclusive', warnings }
+  const { limits, hidePersonalData } = parsed.data.ops
+  return { sources, rules, account: parsed.data.inboxili?.account ?? 'exclusive', limits, hidePersonalData, warnings }
 }
 
 /** What a secret of a scheme looks like: the first kind of signature decides. */
@@ -263,6 +274,7 @@ export function productionProblems(settings: Settings, config: Config): string[]
   const problems: string[] = []
   if (!settings.databaseUrl) problems.push('DATABASE_URL is not set: in production the embedded database is refused')
   if (!settings.inboxiliApiKey) problems.push('INBOXILI_API_KEY is not set: in production the sandbox is refused')
+  if (settings.sandboxUrl) problems.push('ONCEHOOK_SANDBOX_URL is set: in production there is no sandbox')
   if (settings.testKeysPath) problems.push('ONCEHOOK_TEST_KEYS is set: in production the signatures of samples are refused')
   if (settings.faults) problems.push('ONCEHOOK_FAULTS is set: in production no process fails on purpose')
   for (const source of config.sources.values()) {

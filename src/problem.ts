@@ -1,29 +1,40 @@
 import type { Response } from 'express'
 
 /** What goes wrong often enough to have a name; clients may rely on the code, never on the words. */
-export type ProblemCode =
-  | 'not_found'
-  | 'unknown_source'
-  | 'method_not_allowed'
-  | 'unauthorized'
-  | 'forbidden'
-  | 'invalid_request'
-  | 'invalid_json'
-  | 'body_too_large'
-  | 'bad_body'
-  | 'broken_compression'
-  | 'unsupported_encoding'
-  | 'aborted'
-  | 'key_conflict'
-  | 'message_taken'
-  | 'stale_version'
-  | 'not_allowed'
-  | 'already_running'
-  | 'body_emptied'
-  | 'rate_limited'
-  | 'storage_unavailable'
-  | 'key_unavailable'
-  | 'internal_error'
+export const problemCodes = [
+  'not_found',
+  'unknown_source',
+  'method_not_allowed',
+  'unauthorized',
+  'forbidden',
+  'invalid_request',
+  'invalid_json',
+  'body_too_large',
+  'bad_body',
+  'broken_compression',
+  'unsupported_encoding',
+  'aborted',
+  'key_conflict',
+  'message_taken',
+  'report_taken',
+  'other_mailbox',
+  'no_call',
+  'stale_version',
+  'not_allowed',
+  'already_running',
+  'name_taken',
+  'last_operator',
+  'unconfirmed',
+  'unreadable_file',
+  'body_emptied',
+  'rate_limited',
+  'query_timeout',
+  'too_many_streams',
+  'storage_unavailable',
+  'key_unavailable',
+  'internal_error',
+] as const
+export type ProblemCode = (typeof problemCodes)[number]
 
 /** Answers with problem details (RFC 9457). */
 export function sendProblem(

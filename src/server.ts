@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net'
 import { Inboxili } from '#inboxili'
 import { createApp } from './app.ts'
 import { openPool } from './db.ts'
+import { openSandboxPanel } from './development.ts'
 import { createFingerprints, readFingerprintKey } from './events/fingerprint.ts'
 import { createRecorder } from './events/record.ts'
 import { createRefusals } from './events/refusals.ts'
@@ -16,16 +17,27 @@ import { forecastReplay } from './follow-ups/forecast.ts'
 import { findEventsWithoutJob, findSendsWithoutJob, openJobs, startWorkers } from './follow-ups/queue.ts'
 import { isWanted, processEvent } from './follow-ups/rules.ts'
 import { createLog, type Log } from './log.ts'
+import { openMetricsPort } from './metrics-port.ts'
+import { createChanges } from './ops/changes.ts'
 import { createMetrics } from './ops/metrics.ts'
+import { createOverview } from './ops/overview.ts'
+import { forgetOldSubmissions } from './ops/page/submissions.ts'
+import { startHeartbeat } from './ops/processes.ts'
+import { forgetOldSignIns } from './ops/sessions.ts'
+import { createWorkerMetrics } from './ops/worker-metrics.ts'
 import { explainRefusal } from './providers/explain.ts'
+import { continuePlans } from './sends/bulk.ts'
 import { noticeRestore } from './sends/hold.ts'
 import type { Message } from './sends/message.ts'
 import { outcomeOf } from './sends/outcome.ts'
 import { holdRateSlots, takeRateSlot } from './sends/rate-slots.ts'
 import { type SendDeps, sendOnce } from './sends/send-once.ts'
 import { sweepSends } from './sends/sweeps.ts'
+import { enqueueFor } from './sends/trigger.ts'
 import { ConfigError, type Settings } from './settings.ts'
 import { openConfig, requireDatabase, storageProblem, untilStorageIsReady } from './start-up.ts'
+import { openTracing, type Tracing } from './tracing.ts'
+import { VERSION } from './version.ts'
 
 export interface Running {
   log: Log
@@ -47,13 +59,27 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
   const checked = requireDatabase(settings)
   const ingest = openPool({ url: checked.databaseUrl, name: 'oncehook-ingest', max: 6, statementTimeout: 4_000 })
   const ops = openPool({ url: checked.databaseUrl, name: 'oncehook-ops', max: 5 })
+  // What people look at has few connections and little time, so that it can't slow the acknowledging.
+  const reads = openPool({
+    url: checked.databaseUrl,
+    name: 'oncehook-reads',
+    max: 3,
+    statementTimeout: 2_000,
+    connectionTimeout: 2_500,
+  })
   try {
     await untilStorageIsReady(ops, checked, log)
     const jobs = await openJobs(checked.databaseUrl)
-    const metrics = createMetrics()
-    const recorder = createRecorder(ingest, jobs)
+    const metrics = createMetrics({
+      pools: { ingest, ops, reads },
+      waiting: () => recorder.waiting(),
+      sendsPerMinute: settings.sendsPerMinute,
+      isWholeProcess: true,
+    })
+    const recorder = createRecorder(ingest, jobs, metrics.batched)
     const fingerprints = createFingerprints(await readFingerprintKey(ops))
     const tallies = createTallies(ops, log)
+    const tracing = settings.tracing && openTracing('serve', settings, log)
     const testKeys = settings.testKeysPath === undefined ? undefined : readTestKeys(settings.testKeysPath)
     const keys = createRemoteKeys({ log, testKeys })
     const refusals = createRefusals({
@@ -71,6 +97,11 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
     })
     const wanted = (source: Parameters<typeof isWanted>[1], type: string | null) => isWanted(config.current(), source, type)
     const stopping = new AbortController()
+    const findOverview = createOverview(reads, () => ({
+      config: config.current(),
+      sendsPerMinute: settings.sendsPerMinute,
+    }))
+    let url = ''
 
     const replayDeps = { pool: ops, recorder, config: config.current, isWanted: wanted, enqueueEvents: jobs.enqueueEvents }
     const app = createApp({
@@ -86,12 +117,24 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
         now: Date.now,
         config: config.current,
         log,
-        acknowledged: metrics.acknowledged,
+        acknowledged(source, result, seconds, request) {
+          metrics.acknowledged(source, result, seconds)
+          tracing?.received(request, seconds, { source, result })
+        },
+        underWay: metrics.underWay,
       },
       ops: {
         pool: ops,
+        reads,
         log,
-        replay: (id, actor, via) => replayEvent(replayDeps, id, actor, via),
+        replay: (id, actor, via, request) =>
+          replayEvent(
+            { ...replayDeps, enqueueEvents: (tx, events) => jobs.enqueueEvents(tx, events, request) },
+            id,
+            actor,
+            via,
+            request,
+          ),
         runs: {
           ...replayDeps,
           forecast: (events) => forecastReplay(ops, config.current(), events, MOST_MS_TO_FORECAST),
@@ -99,13 +142,17 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
         enqueueSends: jobs.enqueueSends,
         config: config.current,
         fingerprints,
+        version: VERSION,
+        sandbox: await openSandboxPanel(settings, config.current, () => url),
         publicUrl: settings.publicUrl,
         sendsPerMinute: settings.sendsPerMinute,
+        findOverview,
+        changes: createChanges({ reads, findOverview, log }),
         // Whoever waits for a send gets an answer before the connection ends.
         stopping: stopping.signal,
       },
       notReady: async () => (stopping.signal.aborted ? 'stopping' : storageProblem(ops)),
-      metrics: async () => ({ text: await metrics.text(ops), contentType: metrics.contentType }),
+      metrics: async () => ({ text: await metrics.text(reads), contentType: metrics.contentType }),
     })
     // The listener of Node answers a head after 5 s and a request after 15 s with 408; looked at each second.
     const server = createServer(
@@ -122,8 +169,9 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
     await listen(server, settings.port, settings.host)
     server.on('error', (error) => log.error({ error }, 'a connection was not accepted'))
     const { port } = server.address() as AddressInfo
-    const url = `http://${settings.host.includes(':') ? `[${settings.host}]` : settings.host}:${port}`
+    url = `http://${settings.host.includes(':') ? `[${settings.host}]` : settings.host}:${port}`
     log.info({ url, sources: [...config.current().sources.keys()] }, 'listening')
+    const heartbeat = startHeartbeat(ops, { kind: 'serve', version: VERSION }, log)
 
     return {
       log,
@@ -131,15 +179,15 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
       async stop() {
         stopping.abort()
         await closeServer(server, () => running === 0, settings.shutdownGraceMs * 0.8)
-        await tallies.stop()
-        await Promise.all([ingest.end(), ops.end()])
+        await Promise.all([tallies.stop(), heartbeat.stop(), tracing?.stop()])
+        await Promise.all([ingest.end(), ops.end(), reads.end()])
         config.close()
         log.info('stopped')
       },
     }
   } catch (error) {
     config.close()
-    await Promise.all([ingest.end(), ops.end()])
+    await Promise.all([ingest.end(), ops.end(), reads.end()])
     throw error
   }
 }
@@ -165,8 +213,14 @@ export async function startWork(settings: Settings): Promise<Running> {
     connectionTimeout: 10_000,
   })
   const stopping = new AbortController()
+  const metrics = createWorkerMetrics({ pools: { worker: pool }, isWholeProcess: true })
+  let port: Awaited<ReturnType<typeof openMetricsPort>> | undefined
   try {
     await untilStorageIsReady(pool, checked, log)
+    if (settings.workerMetricsPort !== undefined) {
+      port = await openMetricsPort({ port: settings.workerMetricsPort, host: settings.host }, metrics)
+      log.info({ port: port.port }, 'metrics are served')
+    }
     const jobs = await openJobs(checked.databaseUrl)
     const isExclusive = () => config.current().account === 'exclusive'
     const sendDeps: SendDeps = {
@@ -178,11 +232,14 @@ export async function startWork(settings: Settings): Promise<Running> {
           timeout: settings.callTimeoutMs,
           maxRetries: 0,
         })
+        const started = performance.now()
         const end = await inboxili.emails.send(message as Parameters<typeof inboxili.emails.send>[0]).then(
           (answer) => ({ answer }),
           (thrown: unknown) => ({ thrown }),
         )
-        return outcomeOf(end, new Date())
+        const outcome = outcomeOf(end, new Date())
+        metrics.called(outcome.kind, (performance.now() - started) / 1000)
+        return outcome
       },
       takeSlot: () => takeRateSlot(pool, apiKey(), settings.sendsPerMinute),
       holdSlots: (seconds) => holdRateSlots(pool, apiKey(), seconds),
@@ -192,12 +249,28 @@ export async function startWork(settings: Settings): Promise<Running> {
       log,
       stopping: stopping.signal,
     }
+    // What follows from a request is logged with its ID, and so is what follows from that.
+    const carrying = (request: string | undefined) => ({
+      enqueue: enqueueFor(jobs.enqueueSends, request),
+      log: request === undefined ? log : log.child({ request }),
+    })
+    const tracing = settings.tracing && openTracing('worker', settings, log)
+    const traced: Tracing['during'] = (span, work) => (tracing ? tracing.during(span, work) : work())
+    const callFor =
+      (request: string | undefined): SendDeps['call'] =>
+      (message) =>
+        traced({ name: 'call email API', request, ofResult: ({ kind: outcome }) => ({ outcome }) }, () => sendDeps.call(message))
     const workers = await startWorkers(
       checked.databaseUrl,
       {
-        processEvent: (event, isLastTry, urgency) =>
-          processEvent({ pool, config: config.current, enqueue: jobs.enqueueSends, log }, event, isLastTry, urgency),
-        send: async (key) => void (await sendOnce(sendDeps, key)),
+        processEvent: (event, isLastTry, urgency, request) =>
+          traced({ name: 'process event', request, attributes: { event } }, () =>
+            processEvent({ pool, config: config.current, ...carrying(request) }, event, isLastTry, urgency),
+          ),
+        send: async (key, request) =>
+          void (await traced({ name: 'send', request, ofResult: (result) => ({ result }) }, () =>
+            sendOnce({ ...sendDeps, ...carrying(request), call: callFor(request) }, key),
+          )),
       },
       settings.retryDelayMs,
       log,
@@ -209,6 +282,7 @@ export async function startWork(settings: Settings): Promise<Running> {
       isWanted: (source, type) => isWanted(config.current(), source, type),
       enqueueEvents: jobs.enqueueEvents,
     }
+    const heartbeat = startHeartbeat(pool, { kind: 'worker', version: VERSION }, log)
     // Each by itself, so that one that fails doesn't keep the others from running.
     const sweep = (name: string, task: () => Promise<object>, everyMs = settings.sweepEveryMs) => repeat(everyMs, name, task, log)
     const sweeps = [
@@ -224,6 +298,8 @@ export async function startWork(settings: Settings): Promise<Running> {
           )
           if (found.staleCalls > 0)
             log.warn({ sends: found.staleCalls }, 'sends need a decision: their worker stopped during the call')
+          metrics.left(found)
+          heartbeat.swept()
           return found
         },
         // It also makes the job of the next probe.
@@ -231,12 +307,17 @@ export async function startWork(settings: Settings): Promise<Running> {
       ),
       sweep('events', async () => ({ orphanEvents: await sweepEvents(pool, findEventsWithoutJob, jobs.enqueueEvents) })),
       sweep('runs', async () => ({ batches: await continueRuns(replayDeps) }), Math.min(settings.sweepEveryMs, RUN_EVERY_MS)),
+      sweep('plans', async () => ({
+        plans: await continuePlans({ pool, enqueueSends: jobs.enqueueSends, isExclusive, log }),
+      })),
       // It looks through all old events, which is no work for every half minute.
       sweep(
         'bodies',
         async () => ({ emptied: await emptyOldBodies(pool, settings.keepBodiesDays, stopping.signal) }),
         settings.sweepEveryMs * 120,
       ),
+      sweep('sign-ins', async () => ({ signIns: await forgetOldSignIns(pool) }), settings.sweepEveryMs * 10),
+      sweep('forms', async () => ({ forgotten: await forgetOldSubmissions(pool) }), settings.sweepEveryMs * 120),
       sweep(
         'minutes',
         async () => ({ forgotten: await forgetOldMinutes(pool, 35, stopping.signal) }),
@@ -250,6 +331,8 @@ export async function startWork(settings: Settings): Promise<Running> {
       async stop() {
         stopping.abort()
         await Promise.all([workers.stop(settings.shutdownGraceMs - 1_000), ...sweeps.map((it) => it.stop())])
+        await Promise.all([heartbeat.stop(), tracing?.stop()])
+        port?.close()
         await pool.end()
         config.close()
         log.info('stopped')
@@ -257,6 +340,7 @@ export async function startWork(settings: Settings): Promise<Running> {
     }
   } catch (error) {
     config.close()
+    port?.close()
     await pool.end()
     throw error
   }

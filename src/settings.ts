@@ -61,7 +61,18 @@ const settingsSchema = z.object({
   ONCEHOOK_KEEP_BODIES_DAYS: whole(90, 1, 36_500),
   ONCEHOOK_PROBE_EVERY_MS: whole(60_000, 50, 3_600_000),
   ONCEHOOK_REVIEW_AFTER_MS: whole(600_000, 100, 86_400_000),
+  ONCEHOOK_WORKER_METRICS_PORT: z.coerce.number().int().min(0).max(65_535).optional(),
+  ONCEHOOK_TRACING: z.enum(['otlp']).optional(),
+  OTEL_EXPORTER_OTLP_ENDPOINT: url.default('http://localhost:4318'),
+  OTEL_EXPORTER_OTLP_HEADERS: z
+    .string()
+    .regex(/^[\w-]+=[^,\r\n]*(,\s*[\w-]+=[^,\r\n]*)*$/, 'must be a comma list of name=value')
+    .transform((text) => Object.fromEntries(text.split(',').map((pair) => headerOf(pair))))
+    .optional(),
+  OTEL_SERVICE_NAME: z.string().default('oncehook'),
+  OTEL_TRACES_SAMPLER_ARG: z.coerce.number().min(0).max(1).default(1),
   ONCEHOOK_TEST_KEYS: z.string().optional(),
+  ONCEHOOK_SANDBOX_URL: url.optional(),
   ONCEHOOK_FAULTS: z
     .string()
     .transform((text, context) => {
@@ -72,9 +83,16 @@ const settingsSchema = z.object({
     .optional(),
 })
 
+/** A header as OpenTelemetry writes it: the value may be percent-encoded. */
+function headerOf(pair: string): [name: string, value: string] {
+  const at = pair.indexOf('=')
+  const value = pair.slice(at + 1).trim()
+  return [pair.slice(0, at).trim(), /%(?![0-9a-f]{2})/i.test(value) ? value : decodeURIComponent(value)]
+}
+
 export type Settings = ReturnType<typeof readSettings>
 
-const secretVariables = ['DATABASE_URL', 'INBOXILI_API_KEY']
+const secretVariables = ['DATABASE_URL', 'INBOXILI_API_KEY', 'OTEL_EXPORTER_OTLP_HEADERS']
 
 /** The settings of this process. Blank counts as not set. Throws ConfigError with all problems at once. */
 export function readSettings(environment: NodeJS.ProcessEnv = process.env) {
@@ -111,7 +129,14 @@ export function readSettings(environment: NodeJS.ProcessEnv = process.env) {
     keepBodiesDays: data.ONCEHOOK_KEEP_BODIES_DAYS,
     probeEveryMs: data.ONCEHOOK_PROBE_EVERY_MS,
     reviewAfterMs: data.ONCEHOOK_REVIEW_AFTER_MS,
+    workerMetricsPort: data.ONCEHOOK_WORKER_METRICS_PORT,
+    tracing: data.ONCEHOOK_TRACING,
+    otlpEndpoint: data.OTEL_EXPORTER_OTLP_ENDPOINT,
+    otlpHeaders: data.OTEL_EXPORTER_OTLP_HEADERS,
+    serviceName: data.OTEL_SERVICE_NAME,
+    tracedShare: data.OTEL_TRACES_SAMPLER_ARG,
     testKeysPath: data.ONCEHOOK_TEST_KEYS,
+    sandboxUrl: data.ONCEHOOK_SANDBOX_URL,
     faults: data.ONCEHOOK_FAULTS,
   }
 }

@@ -6,8 +6,8 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, expect, test, vi } from 'vitest'
 import { startInboxiliSandbox } from '../src/sandbox/inboxili.ts'
 import { testDatabase } from './support/database.ts'
-import { insertAttempt, insertSend } from './support/ops-rows.ts'
-import { apiKey, quick, run, secrets, start, until } from './support/processes.ts'
+import { insertAttempt, insertEvent, insertSend } from './support/ops-rows.ts'
+import { apiKey, quick, run, secrets, spawnEntry, start, until } from './support/processes.ts'
 
 vi.setConfig({ testTimeout: 60_000 })
 
@@ -89,11 +89,77 @@ test('reconcile says what a sending log would do, does it with --apply, and know
   expect([without.code, dry.code, done.code]).toEqual([0, 0, 0])
 })
 
+test('a replay waits for its events, and Ctrl-C ends only the waiting', async () => {
+  // No worker runs on it, so that it would wait for long.
+  const idle = await testDatabase()
+  for (const id of ['e1', 'e2']) await insertEvent(idle.pool, id)
+  const here = { ...environment, DATABASE_URL: idle.url }
+  const { child, output, exited } = spawnEntry(['events', 'replay', '--source', 'stripe', '--since', '1h', '--yes'], here, [
+    'ignore',
+    'pipe',
+    'pipe',
+  ])
+  await until(async () => (await idle.pool.query(`select from runs where state = 'done'`)).rowCount === 1, 'it is started')
+  child.kill('SIGINT')
+  const { code } = await exited
+  const { rows } = await idle.pool.query<{ id: string }>('select id from runs')
+  const run1 = rows[0]?.id
+  const asked = await run(['events', 'replay', '--source', 'stripe', '--since', '1h'], here)
+  const unwaited = await run(['events', 'replay', '--plan', run1 ?? '', '--no-wait', '--json'], here)
+
+  expect(code).toBe(130)
+  expect(output()).toContain(
+    `Interrupted: 0 of 2 events were processed, 0 emails sent. The workers go on with the rest: oncehook runs show ${run1}, or stop it: oncehook runs stop ${run1}\n`,
+  )
+  expect([asked.code, asked.stdout, asked.stderr]).toEqual([2, '', expect.stringContaining('oncehook: --yes: ')])
+  expect([unwaited.code, JSON.parse(unwaited.stdout)]).toMatchObject([0, { id: run1, state: 'done', queued: 2 }])
+})
+
+test('decisions, switches and the audit end as they are told to', async () => {
+  await insertSend(pool, 'decide:1', { state: 'needs_review', recipient: 'deda@example.com' })
+  const resolve = (...args: string[]) => run(['sends', 'resolve', 'decide:1', '--reason', 'seen', ...args], environment)
+
+  const unasked = await resolve('--decision', 'retry')
+  const stale = await resolve('--decision', 'abandoned', '--version', '7')
+  const done = await resolve('--decision', 'abandoned', '--by', 'mia')
+  const [paused, audit, sending] = [
+    await run(['sending', 'pause', '--reason', 'a look', '--by', 'mia'], environment),
+    await run(['audit', '--subject', 'send:decide:1'], environment),
+    await run(['sending', 'resume', '--reason', 'looked', '--json'], environment),
+  ]
+  const fault = await run(['trigger', 'stripe', 'invoice.paid', '--fault', 'often'], environment)
+
+  expect([unasked.code, stale.code, done.code]).toEqual([2, 3, 0])
+  expect(stale.stderr).toBe('x Not saved: changed while you decided. It is "Needs a decision" now (version 7 -> 1).\n')
+  expect(done.stdout).toBe('- Closed  decide:1\n')
+  expect(paused.stdout).toMatch(/^x Sending is paused since .* UTC by person:mia: a look\. Only a person resumes it\.\n/)
+  expect(audit.stdout.split('\t').slice(2, 7)).toEqual(['mia', 'cli', 'abandoned', 'send:decide:1', 'seen'])
+  expect(JSON.parse(sending.stdout)).toMatchObject({ paused: false })
+  expect([fault.code, fault.stderr]).toEqual([2, expect.stringContaining('there is no "often"')])
+})
+
+test('every command has help, with examples for those that people use most, and wrong usage ends with 2', async () => {
+  const help = async (...path: string[]) => (await run([...path, '--help'])).stdout
+  const [top, list, replay] = await Promise.all([help(), help('sends', 'list'), help('events', 'replay')])
+  const wrong = await Promise.all([run(['nothing']), run(['sends', 'list', '--colour']), run(['sends', 'show'])])
+
+  expect(top).toContain(
+    'Exit codes: 0 done, 1 failed, 2 usage, 3 changed meanwhile, 4 partly done, 78 configuration, 130 interrupted.',
+  )
+  expect(list).toContain('  $ oncehook sends list --status needs_review,bounced --since 24h\n')
+  expect(replay).toContain('  $ oncehook events replay --source stripe --since 2026-11-28T22:00Z --until 2026-11-29T06:00Z\n')
+  expect(wrong.map(({ code, stdout }) => [code, stdout])).toEqual([
+    [2, ''],
+    [2, ''],
+    [2, ''],
+  ])
+})
+
 test('sweep runs the sweeps of a worker once', async () => {
   const { code, stdout, stderr } = await run(['sweep', '--json'], environment)
 
   expect([code, stderr]).toEqual([0, ''])
-  expect(Object.keys(JSON.parse(stdout))).toEqual(['sends', 'events', 'bodies', 'minutes'])
+  expect(Object.keys(JSON.parse(stdout))).toEqual(['sends', 'events', 'bodies', 'minutes', 'sign-ins'])
 })
 
 test('verify judges a file of captured requests without any service', async () => {

@@ -1,12 +1,12 @@
 import express from 'express'
 import supertest from 'supertest'
 import { beforeEach, describe, expect, test } from 'vitest'
-import { resolveCommand } from '../src/cli/resolve.ts'
 import { readConfig } from '../src/config.ts'
 import { openJobs } from '../src/follow-ups/queue.ts'
 import { createLog } from '../src/log.ts'
 import { opsRoutes } from '../src/ops/routes.ts'
 import { createToken } from '../src/ops/tokens.ts'
+import { holdToDeclarations } from './support/declared.ts'
 import { insertAttempt, insertEvent, insertReport, insertSend } from './support/ops-rows.ts'
 import { jobsOf, patientDatabase, sendRow } from './support/sends.ts'
 
@@ -18,8 +18,10 @@ const tokens = {
   sender: await createToken(pool, { name: 'shop', role: 'sender' }),
 }
 const app = express().use(
+  holdToDeclarations(),
   opsRoutes({
     pool,
+    reads: pool,
     log: createLog('silent', 'test'),
     enqueueSends,
     config: () => readConfig({ sources: {} }),
@@ -109,6 +111,41 @@ describe('a decision over HTTP', () => {
     expect(await sendRow(pool, key, 'state', 'version')).toEqual({ state: 'needs_review', version: 1 })
   })
 
+  test('takes the version by If-Match, as the ETag of what was seen says it', async () => {
+    const { headers } = await call('get', `/v1/sends/${key}`)
+    const byTag = (tag: string, body: object) =>
+      call('post', `/v1/sends/${key}/resolve`, { decision: 'abandoned', reason: 'x', ...body }).set('if-match', tag)
+
+    const answers = [
+      await byTag('"2"', {}),
+      await byTag('"1"', { version: 2 }),
+      await byTag('*', {}),
+      await byTag('W/"1"', {}),
+      await byTag('"1", "2"', {}),
+      await byTag('1', { version: 1 }),
+    ]
+    const before = await sendRow(pool, key, 'state', 'version')
+    const decided = await byTag(headers.etag ?? '', { version: 1 })
+
+    expect(headers.etag).toBe('"1"')
+    expect(answers.map(({ status, body }) => [status, body.code, body.errors?.[0].path])).toEqual([
+      [409, 'stale_version', undefined],
+      [400, 'invalid_request', 'version'],
+      [400, 'invalid_request', 'If-Match'],
+      [400, 'invalid_request', 'If-Match'],
+      [400, 'invalid_request', 'If-Match'],
+      [400, 'invalid_request', 'If-Match'],
+    ])
+    expect(before).toEqual({ state: 'needs_review', version: 1 })
+    expect([decided.status, decided.body.status, decided.headers.etag]).toEqual([200, 'abandoned', '"2"'])
+  })
+
+  test('is not told to be unchanged by an ETag, as what stands beside the version may have changed', async () => {
+    const { status, body } = await call('get', `/v1/sends/${key}`).set('if-none-match', '"1"')
+
+    expect([status, body.dedupe_key]).toEqual([200, key])
+  })
+
   test('is for operators only', async () => {
     const body = { version: 1, decision: 'abandoned', reason: 'x' }
     const answers = await Promise.all([
@@ -156,27 +193,13 @@ test('sending and matching are switched with the version that was seen, and audi
   expect((await audited('sending')).map(({ action }) => action)).toEqual(['pause sending', 'matching suggest', 'resume sending'])
 })
 
-describe('oncehook sends resolve', () => {
-  test('decides under the name of a person', async () => {
-    const { exitCode, stdout } = await resolveCommand(pool, url, key, { abandoned: true, reason: 'customer left', by: 'mia' })
+test('C-58 a switch of sending takes If-Match too', async () => {
+  const { headers } = await call('get', '/v1/sending')
 
-    expect([exitCode, stdout]).toEqual([0, `- Closed  ${key}\n`])
-    expect(await audited(`send:${key}`)).toEqual([{ actor: 'mia', via: 'cli', action: 'abandoned', reason: 'customer left' }])
-  })
+  const held = await call('post', '/v1/sending', { paused: true, reason: 'x' }).set('if-match', headers.etag ?? '')
+  const stale = await call('post', '/v1/matching', { mode: 'suggest', reason: 'x' }).set('if-match', headers.etag ?? '')
+  await call('post', '/v1/sending', { paused: false, reason: 'x' }).set('if-match', held.headers.etag ?? '')
 
-  test('says what it can not do, and does nothing then', async () => {
-    const answers = [
-      await resolveCommand(pool, url, key, { reason: 'x' }),
-      await resolveCommand(pool, url, key, { sent: true, retry: true, reason: 'x' }),
-      await resolveCommand(pool, url, key, { retry: true, messageId: 'm', reason: 'x' }),
-      await resolveCommand(pool, url, key, { retry: true, reason: ' ' }),
-      await resolveCommand(pool, url, 'nobody', { retry: true, reason: 'x' }),
-      await resolveCommand(pool, url, key, { retry: true, version: 7, reason: 'x' }),
-      await resolveCommand(pool, url, key, { reopen: true, reason: 'x' }),
-    ]
-
-    expect(answers.map(({ exitCode }) => exitCode)).toEqual([2, 2, 2, 2, 1, 1, 1])
-    expect(await sendRow(pool, key, 'state', 'version')).toEqual({ state: 'needs_review', version: 1 })
-    expect(await audited(`send:${key}`)).toEqual([])
-  })
+  expect([held.status, held.body.paused]).toEqual([200, true])
+  expect([stale.status, stale.body.code, stale.body.version]).toEqual([409, 'stale_version', held.body.version])
 })

@@ -1,15 +1,18 @@
-import { execFile } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { dirname, join, resolve } from 'node:path'
-import { promisify } from 'node:util'
+import { dirname, join } from 'node:path'
 import { afterEach, expect, test, vi } from 'vitest'
 import { z } from 'zod'
 import { providerDocs, sourceLine } from '../scripts/provider-docs.ts'
+import { program } from '../src/cli.ts'
 import { defineConfig, env, key, period, readConfig } from '../src/config.ts'
 import { createMetrics } from '../src/ops/metrics.ts'
+import { otherPaths } from '../src/ops/other-paths.ts'
 import { eventLabels, sendLabels } from '../src/ops/words.ts'
+import { createWorkerMetrics } from '../src/ops/worker-metrics.ts'
+import { problemCodes } from '../src/problem.ts'
 import { providers } from '../src/providers/registry.ts'
 import { readSettings } from '../src/settings.ts'
+import { declaredRoutes } from './support/declared.ts'
 import { setups } from './support/provider-setups.ts'
 
 const read = (path: string) => readFileSync(path, 'utf8')
@@ -150,35 +153,70 @@ test('README.md names every provider', () => {
 // --- API, metrics, statuses, sandbox ---------------------------------------------------------------------------------
 
 test('docs/api.md has every problem code', () => {
-  const union = /type ProblemCode =([\s\S]*?)\n\n/.exec(read('src/problem.ts'))?.[1] ?? ''
-  const codes = [...union.matchAll(/'([a-z_]+)'/g)].map(([, name]) => name)
-
-  expect(firstCells(section(api, '## Problems')).sort()).toEqual(codes.sort())
-  expect(codes.length).toBeGreaterThan(10)
+  expect(firstCells(section(api, '## Problems')).sort()).toEqual([...problemCodes].sort())
 })
 
-test('docs/api.md has every path that is routed', () => {
-  const routed = [
-    'src/ops/routes.ts',
-    'src/ops/decision-routes.ts',
-    'src/ops/run-routes.ts',
-    'src/events/routes.ts',
-    'src/app.ts',
-  ].flatMap((file) =>
-    [...read(file).matchAll(/\.(?:route|get|post)\('(\/[^']*)'/g)].map(([, path = '']) =>
-      path.replace(/:(\w+)/g, (_hole, name: string) => (name === 'source' ? 'NAME' : name.toUpperCase())),
-    ),
+/** A path as the document writes it. */
+const written = (path: string) =>
+  path.replace(/:(\w+)|\{(\w+)\}/g, (_hole, one?: string, other?: string) =>
+    (one ?? other) === 'source' ? 'NAME' : String(one ?? other).toUpperCase(),
   )
-  const headings = [...api.matchAll(/^## (.*)$/gm)].flatMap(([, heading = '']) => heading.match(/\/\S*[a-zA-Z]/g) ?? [])
 
-  expect([...new Set(headings)].sort()).toEqual([...new Set(routed)].sort())
+test('docs/api.md has every route that is declared, and no other', () => {
+  const others = Object.entries(otherPaths).flatMap(([path, item]) =>
+    Object.keys(item)
+      // The answer to a challenge is a part of how a webhook is received.
+      .filter((method) => !(method === 'get' && path.startsWith('/webhooks/')))
+      .map((method) => ({ method, path })),
+  )
+  const declared = [...declaredRoutes, ...others].map(({ method, path }) => `${method.toUpperCase()} ${written(path)}`)
+  const headings = [...api.matchAll(/^## (.*)$/gm)].flatMap(([, heading = '']) => heading.match(/[A-Z]+ \/\S*[a-zA-Z]/g) ?? [])
+
+  expect(headings.sort()).toEqual(declared.sort())
 })
 
-test('docs/operations.md has every metric', async () => {
-  const text = await createMetrics().text({ query: async () => ({ rows: [] }) } as never) // it only looks at the rows
-  const metrics = [...text.matchAll(/^# HELP (\S+)/gm)].map(([, name]) => name)
+test('docs/api.md names the roles and the parameters of every route', () => {
+  const missing = declaredRoutes.flatMap((route) => {
+    const text = section(api, `## ${route.method.toUpperCase()} ${written(route.path)}`)
+    const query = route.query && (z.toJSONSchema(route.query, { io: 'input', unrepresentable: 'any' }).properties ?? {})
+    const named = [...Object.keys(query ?? {}), ...(route.roles.length === 3 ? [] : route.roles)]
+    return named.filter((name) => !text.includes(`\`${name}\``)).map((name) => `${route.id}: ${name}`)
+  })
 
-  expect(firstCells(operations).filter((name) => name.startsWith('oncehook_'))).toEqual(metrics)
+  expect(missing).toEqual([])
+})
+
+test('docs/operations.md has every metric, and no other', async () => {
+  const namesOf = (text: string) => [...text.matchAll(/^# HELP (\S+)/gm)].map(([, name]) => name)
+  const ofServe = namesOf(await createMetrics().text({ query: async () => ({ rows: [] }) } as never)) // it only looks at the rows
+  const ofWorker = namesOf(await createWorkerMetrics().text()).filter((name) => !ofServe.includes(name))
+
+  expect(firstCells(operations).filter((name) => name.startsWith('oncehook_'))).toEqual([...ofServe, ...ofWorker])
+})
+
+/** The last argument of each call of a log: its words, of which a condition may choose. */
+function wordsLogged(text: string): string[] {
+  return [...text.matchAll(/\blog(?:\.(?:debug|info|warn|error|fatal)|\[level\])\(/g)].flatMap(({ 0: call, index }) => {
+    let depth = 1
+    let last = ''
+    for (const [piece] of text.slice(index + call.length).matchAll(/'[^'\n]*'|`[^`]*`|[\s\S]/g)) {
+      if ('([{'.includes(piece)) depth += 1
+      if (')]}'.includes(piece)) depth -= 1
+      if (depth === 0) break
+      if (piece === ',' && depth === 1) last = ''
+      else last += piece
+    }
+    return depth === 0 ? [...last.matchAll(/'([^'\n]+)'/g)].map(([, words = '']) => words) : []
+  })
+}
+
+test('docs/operations.md has every line that is logged', () => {
+  const files = readdirSync('src', { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.ts'))
+  const logged = new Set(files.flatMap((file) => wordsLogged(read(join('src', file)))))
+  const told = section(operations, '## Logs')
+
+  expect([...logged].filter((words) => !told.includes(`\`${words}\``))).toEqual([])
+  expect(logged.size).toBeGreaterThan(35)
 })
 
 test('docs/operations.md says of every status what to do', () => {
@@ -231,26 +269,25 @@ test('every npm script that the documents name exists', () => {
   expect(named).toContain('demo')
 })
 
-/** The commands under a command of the program, from its own help. */
-async function commandsUnder(...path: string[]): Promise<string[]> {
-  const { stdout } = await promisify(execFile)(process.execPath, [resolve('bin/oncehook.js'), ...path, '--help'], { cwd: 'test' })
-  return [...(stdout.split('Commands:\n')[1] ?? '').matchAll(/^ {2}([a-z]+)/gm)].map(([, name = '']) => name)
-}
-
-test('every oncehook command that the documents name exists', async () => {
-  const [top = [], sends = [], events = [], runs = [], sources = [], token = []] = await Promise.all(
-    [[], ['sends'], ['events'], ['runs'], ['sources'], ['token']].map((path) => commandsUnder(...path)),
-  )
-  const groups: Record<string, string[]> = { sends, events, runs, sources, token }
+test('every oncehook command that the documents name exists, and docs/cli.md has each', () => {
+  const groups = new Map(program().commands.map((verb) => [verb.name(), verb.commands.map((second) => second.name())]))
   const named = allCode.flatMap(({ file, piece }) =>
-    [...piece.matchAll(/(?:^|\bnpx )oncehook ([a-z]+)(?: ([a-z]+))?/gm)].map(([text, verb = '', second = '']) => ({
+    [...piece.matchAll(/(?:^|\bnpx )oncehook ([a-z]+(?:-[a-z]+)*)(?: ([a-z]+))?/gm)].map(([text, verb = '', second = '']) => ({
       text: `${file}: ${text}`,
-      exists: top.includes(verb) && (groups[verb]?.includes(second) ?? true),
+      exists: groups.has(verb) && (second === '' || !groups.get(verb)?.length || groups.get(verb)?.includes(second) === true),
     })),
   )
 
   expect(named.filter(({ exists }) => !exists).map(({ text }) => text)).toEqual([])
   expect(named.length).toBeGreaterThan(10)
+  const commands = [...groups].flatMap(([verb, under]) =>
+    under.length === 0 ? [verb] : under.map((second) => `${verb} ${second}`),
+  )
+  expect(
+    firstCells(read('docs/cli.md'))
+      .filter((cell) => cell.startsWith('oncehook '))
+      .sort(),
+  ).toEqual(commands.map((command) => `oncehook ${command}`).sort())
 })
 
 test('every promise names tests that exist', () => {

@@ -11,6 +11,7 @@ import { createLog } from '../src/log.ts'
 import { opsRoutes } from '../src/ops/routes.ts'
 import { createToken } from '../src/ops/tokens.ts'
 import { testDatabase } from './support/database.ts'
+import { holdToDeclarations } from './support/declared.ts'
 import { insertAttempt, insertEvent, insertFollowUp, insertReport, insertSend, insertSettlement } from './support/ops-rows.ts'
 import { untilWaiting } from './support/sends.ts'
 
@@ -26,9 +27,10 @@ type Caller = keyof typeof tokens
 const replays: { id: string; actor: string; via: string }[] = []
 let replayed: Replayed = { outcome: 'queued' }
 
-function newApp() {
-  const deps = {
+function depsOf() {
+  return {
     pool,
+    reads: pool,
     log: createLog('silent', 'test'),
     enqueueSends,
     config: () => readConfig({ sources: {} }),
@@ -39,9 +41,12 @@ function newApp() {
       return replayed
     },
   }
+}
+function newApp() {
   return express()
     .set('etag', false)
-    .use(opsRoutes(deps))
+    .use(holdToDeclarations())
+    .use(opsRoutes(depsOf()))
     .use(
       ((error, _req, res, _next) =>
         void res.status(500).json({ unhandled: String(error) })) satisfies express.ErrorRequestHandler,
@@ -180,6 +185,44 @@ describe('paths and methods', () => {
 
     expect({ status, code: body.code }).toEqual({ status: 400, code: 'invalid_request' })
     expect(body.errors).toEqual([{ path: query.split('=')[0], message: expect.any(String) }])
+  })
+})
+
+describe('a statement that takes too long', () => {
+  /** Reads that the database ends, as its statement timeout does. */
+  const slowApp = (reads: object) =>
+    express()
+      .use(holdToDeclarations())
+      .use(opsRoutes({ ...depsOf(), reads: reads as never }))
+      .use(((error, _req, res, _next) => void res.status(500).json({ code: error.code })) satisfies express.ErrorRequestHandler)
+  const slow = slowApp({ query: () => pool.query(`set local statement_timeout = 1; select pg_sleep(10)`) })
+
+  test.each(['/v1/sends', '/v1/sends/a', '/v1/events', '/v1/events/1', '/v1/sources', '/v1/sending', '/v1/audit', '/v1/review'])(
+    'I19 on %s is 503 with a way out',
+    async (path) => {
+      const { status, body } = await supertest(slow).get(path).set('authorization', `Bearer ${tokens.operator}`)
+
+      expect([status, body.code]).toEqual([503, 'query_timeout'])
+      expect(body.detail).toContain('narrow the time range')
+    },
+  )
+
+  test('elsewhere is as it was: storage that does not answer', async () => {
+    const stuck = express()
+      .use(
+        opsRoutes({
+          ...depsOf(),
+          replay: async () => {
+            await pool.query(`set local statement_timeout = 1; select pg_sleep(10)`)
+            throw new Error('not reached')
+          },
+        }),
+      )
+      .use(((error, _req, res, _next) => void res.status(500).json({ code: error.code })) satisfies express.ErrorRequestHandler)
+
+    const { body } = await supertest(stuck).post('/v1/events/1/replay').set('authorization', `Bearer ${tokens.operator}`)
+
+    expect(body.code).toBe('57014')
   })
 })
 

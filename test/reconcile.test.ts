@@ -57,6 +57,7 @@ async function run(lines: readonly string[], options: Partial<ReconcileOptions> 
   let said = ''
   const result = await reconcileCommand(pool, path, isExclusive, {
     json: true,
+    isWatched: false,
     say: (text) => {
       said += text
     },
@@ -424,7 +425,7 @@ describe('a line by recipient and time, under the rule for events', () => {
     const berlin = line({ date: '2026-11-29 15:02:30' })
 
     expect((await run([line({ date: '2026-11-29 13:02:30' })], applying)).findings).toEqual(['nothing other time a'])
-    expect((await run([berlin], { ...applying, zone: 'Europe/Berlin' })).findings).toEqual(['settles a'])
+    expect((await run([berlin], { ...applying, logZone: 'Europe/Berlin' })).findings).toEqual(['settles a'])
   })
 
   test('goes on until nothing changes, so that the order of the lines doesn’t matter', async () => {
@@ -622,7 +623,7 @@ describe('the command', () => {
       ),
     )
     expect(table.stderr).toBe(
-      '1 to settle · 0 with something new · 0 known already · 0 for a person · 1 without effect\nNothing was changed; --apply --reason TEXT does it.\n',
+      '2 rows, 29 Nov 2026 14:02 – 29 Nov 2026 14:02 UTC · 1 open send in range: 1 found → sent · 0 absent → suggested not sent\n1 to settle · 0 with something new · 0 known already · 0 for a person · 1 without effect\nNothing was changed; --apply --reason TEXT does it.\n',
     )
     expect(piped.stdout).toBe(
       `2\tsettles\ta\tis unknown, would be sent\t${sha256(lines[0] ?? '')}\n3\tnothing\t\tforeign\t${sha256(lines[1] ?? '')}\n`,
@@ -635,8 +636,27 @@ describe('the command', () => {
 
     const { said } = await run(['ada@example.com,m1,sent,2026-11-29T14:02:40Z,'], { isWatched: true, unicode: true })
 
-    expect(said).toContain('\rreconcile  ████████████████████  1/1\r\u001b[K')
+    expect(said).toContain('\nreconcile  ██████████████  1/1\r\u001b[K')
     expect((await run(['ada@example.com,m1,sent,2026-11-29T14:02:40Z,'])).said).not.toContain('\r')
+  })
+
+  test('interrupted says what it did, leaves that, and another run does the rest', async () => {
+    await called('a')
+    await called('b', { recipient: 'bea@example.com' })
+    const lines = ['ada@example.com,m1,sent,2026-11-29T14:02:40Z,', 'bea@example.com,m2,sent,2026-11-29T14:02:40Z,']
+
+    const dry = await run(lines, { interrupted: AbortSignal.abort() })
+    const first = await run(lines, { ...applying, interrupted: AbortSignal.abort() })
+    const between = await Promise.all(['a', 'b'].map((key) => sendRow(pool, key, 'state')))
+    await run(lines, applying)
+
+    expect([dry.exitCode, dry.stdout, dry.stderr]).toEqual([130, '', 'Interrupted after 1 of 2 lines: nothing was changed.\n'])
+    expect([first.exitCode, first.stderr]).toEqual([
+      130,
+      'Interrupted after 1 of 2 lines: what they settled stays; run it again for the rest.\n',
+    ])
+    expect(between).toEqual([{ state: 'sent' }, { state: 'needs_review' }])
+    expect(await sendRow(pool, 'b', 'state')).toEqual({ state: 'sent' })
   })
 
   test.each([
@@ -645,7 +665,7 @@ describe('the command', () => {
     [{ apply: true, reason: '  ' }, '--reason'],
     [{ columns: 'colour=ID' }, '--columns'],
     [{ columns: 'message_id=ID,message_id=To' }, '--columns'],
-    [{ zone: 'Mars/Base' }, '--zone'],
+    [{ logZone: 'Mars/Base' }, '--zone'],
   ])('with %j ends with 2 and does nothing', async (options, name) => {
     await called('a', {}, { message_id: 'm1' })
 
@@ -660,7 +680,11 @@ describe('the command', () => {
     await called('a', {}, { message_id: 'm1' })
 
     const broken = await run([',m1,sent,,', 'one,cell too few'], applying)
-    const missing = await reconcileCommand(pool, join(directory, 'nowhere.csv'), true, { ...applying, say: () => undefined })
+    const missing = await reconcileCommand(pool, join(directory, 'nowhere.csv'), true, {
+      ...applying,
+      say: () => undefined,
+      isWatched: false,
+    })
     const without = await run([',m1,sent,,'], { ...applying, columns: 'message_id=Number' })
 
     expect([broken.exitCode, broken.stderr]).toEqual([2, expect.stringContaining('line 3 has 2 cells, but the first one has 5')])

@@ -12,6 +12,7 @@ import { createLog } from '../src/log.ts'
 import { checkInvariants } from '../src/ops/invariants.ts'
 import { opsRoutes } from '../src/ops/routes.ts'
 import { createToken } from '../src/ops/tokens.ts'
+import { holdToDeclarations } from './support/declared.ts'
 import { withProvider } from './support/made-up.ts'
 import { insertEvent, insertSend } from './support/ops-rows.ts'
 import { sources as allSources, emptyTables, listen, signed } from './support/posting.ts'
@@ -508,10 +509,13 @@ describe('the API', async () => {
     operator: await createToken(pool, { name: 'mia', role: 'operator' }),
     sender: await createToken(pool, { name: 'shop', role: 'sender' }),
   }
+  const isDeclared = holdToDeclarations()
   const app = (runs: RunDeps) =>
     express().use(
+      isDeclared,
       opsRoutes({
         pool,
+        reads: pool,
         log: createLog('silent', 'test'),
         enqueueSends: jobs.enqueueSends,
         config: deps.config,

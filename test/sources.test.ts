@@ -15,6 +15,7 @@ import { opsRoutes } from '../src/ops/routes.ts'
 import type { SourceRow } from '../src/ops/source-queries.ts'
 import { createToken } from '../src/ops/tokens.ts'
 import { testDatabase } from './support/database.ts'
+import { holdToDeclarations } from './support/declared.ts'
 import { emptyTables, listen, signed } from './support/posting.ts'
 
 const database = await testDatabase()
@@ -53,9 +54,11 @@ const app = express()
     }),
   )
   .use(
+    holdToDeclarations(),
     opsRoutes({
       ...shared,
       pool,
+      reads: pool,
       runs: {} as never, // its routes have tests of their own
       replay: async () => ({ outcome: 'not_found' }),
       enqueueSends: jobs.enqueueSends,
@@ -304,9 +307,9 @@ describe('oncehook sources', () => {
     const { stdout, stderr, exitCode } = await listSourcesCommand(pool, given(), terminal)
 
     expect(stdout.split('\n').map((line) => line.split(/ {2,}/))).toEqual([
-      ['SOURCE', 'PROVIDER', 'LAST VERIFIED (UTC)', 'ACCEPTED', 'DUPLICATE', 'QUARANTINED', 'REFUSED', 'OTHER', 'SECRETS'],
-      ['stripe', 'stripe', '2026-12-07 12:00:00', '1', '0', '0', '1', '0', '1 in use, 2 safe to remove'],
-      ['github', 'github', '–', '0', '0', '0', '0', '0', '1 never used'],
+      ['SOURCE', 'PROVIDER', 'VERIFIED', 'NEW', 'AGAIN', 'QUARANTINED', 'OTHER', 'REFUSED', 'SECRETS'],
+      ['stripe', 'stripe', '0 s ago', '1', '0', '0', '0', '50.0 % (1 of 2)', '1 in use, 2 safe to remove'],
+      ['github', 'github', 'never', '0', '0', '0', '0', '0', '1 never used'],
       [''],
     ])
     expect({ stderr, exitCode }).toEqual({ stderr: '2 sources\n', exitCode: 0 })
@@ -331,9 +334,9 @@ describe('oncehook sources', () => {
       'stripe   Stripe   live mode   /webhooks/stripe',
       'Last verified 2026-12-07 12:00:00 UTC',
       'Last 24 hours: 1 accepted · 0 duplicate · 0 quarantined · 1 refused · 0 other',
-      expect.stringMatching(/^ {2}refused 1 times, last about 2026-12-07 12:00:00 UTC: signature_mismatch: ./),
-      `  secret 1  ${current}  in use: verified 1 times, last 2026-12-07 12:00:00 UTC`,
-      `  secret 2  ${old}  safe to remove: verified 1 times, last 2026-11-29 12:00:00 UTC`,
+      expect.stringMatching(/^ {2}refused 1 time, last about 2026-12-07 12:00:00 UTC: signature_mismatch: ./),
+      `  secret 1  ${current}  in use: verified 1 time, last 2026-12-07 12:00:00 UTC`,
+      `  secret 2  ${old}  safe to remove: verified 1 time, last 2026-11-29 12:00:00 UTC`,
       '',
     ])
     expect(exitCode).toBe(0)

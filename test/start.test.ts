@@ -79,6 +79,7 @@ test('start brings up everything, refuses a second one, keeps its data, and leav
   expect(upAfter).toBeLessThan(20_000)
   for (const line of [
     `http://127.0.0.1:${port}/webhooks/`,
+    `ops page        http://127.0.0.1:${port}/ops/sign-in?code=`,
     'operator token  och_',
     'database        postgres://',
     'email sandbox   http://',
@@ -104,6 +105,9 @@ test('start brings up everything, refuses a second one, keeps its data, and leav
     'it is up again',
   )
   const kept = shell(again.output(), '/v1/sends')
+  // The link of a start ends with it; the new one opens the page of the same operator.
+  const links = [first, again].map((it) => /http:\S+\/ops\/sign-in\?code=\S+/.exec(it.output())?.[0] ?? '')
+  const opened = await Promise.all(links.map(async (link) => (await fetch(link)).status))
   const listed = await run(['sends', 'list'], {}, { cwd: folder })
   const serve = processesUnder(again.pid).find(({ command }) => command.endsWith('oncehook.js serve'))
   process.kill(serve?.pid ?? 0, 'SIGKILL')
@@ -119,6 +123,7 @@ test('start brings up everything, refuses a second one, keeps its data, and leav
   await allGone(underAgain)
 
   expect(kept).toContain('"status":"delivered"')
+  expect(opened).toEqual([410, 200])
   expect(listed.stdout).toContain('ada@example.com')
   expect([before.includes('"status"'), after]).toEqual([true, ''])
   expect(underAgain.length).toBeGreaterThan(3)

@@ -47,6 +47,9 @@ beforeEach(async () => {
   await pool.query(
     `insert into source_minutes (source, minute, outcome, cause, count) values ('stripe', '2020-01-01', 'refused', 'signature_mismatch', 1)`,
   )
+  await pool.query(
+    `insert into sign_in_attempts (kind, subject_sha256, tries, since) values ('address', 'x', 1, now() - interval '16 minutes')`,
+  )
 })
 
 test('every sweep runs once and says what it changed; a second one finds nothing', async () => {
@@ -57,6 +60,7 @@ test('every sweep runs once and says what it changed; a second one finds nothing
     events: { orphanEvents: 1 },
     bodies: { emptied: 1 },
     minutes: { forgotten: 1 },
+    'sign-ins': { signIns: 1 },
   })
   expect([stderr, exitCode]).toEqual(['', 0])
   expect(await sendRow(pool, 'claimed', 'state')).toEqual({ state: 'queued' })
@@ -65,7 +69,7 @@ test('every sweep runs once and says what it changed; a second one finds nothing
   expect(await jobsOf(pool, 'orphan')).toHaveLength(1)
 
   const again = JSON.parse((await sweep()).stdout) as Record<string, Record<string, number>>
-  expect(Object.values(again).flatMap((counts) => Object.values(counts))).toEqual(Array(8).fill(0))
+  expect(Object.values(again).flatMap((counts) => Object.values(counts))).toEqual(Array(9).fill(0))
 })
 
 test('settles nothing by recipient on an account that others use, or may use', async () => {
@@ -82,7 +86,7 @@ test('two at once change each thing once', async () => {
   for (const { stdout } of swept)
     for (const counts of Object.values(JSON.parse(stdout) as Record<string, Record<string, number>>))
       for (const [name, count] of Object.entries(counts)) sums[name] = (sums[name] ?? 0) + count
-  expect(sums).toMatchObject({ staleClaims: 1, staleCalls: 1, resends: 1, orphanEvents: 1, emptied: 1, forgotten: 1 })
+  expect(sums).toMatchObject({ staleClaims: 1, staleCalls: 1, resends: 1, orphanEvents: 1, emptied: 1, forgotten: 1, signIns: 1 })
   expect(await jobsOf(pool, 'claimed')).toHaveLength(1)
 })
 
@@ -101,9 +105,9 @@ test('for people it is a table, for pipes tab-separated', async () => {
   const piped = await sweep(true, { json: false })
 
   expect(table.stdout.split('\n').slice(0, 3)).toEqual([
-    'SWEEP    CHANGED  WHAT',
-    'sends    1        claims without a call, queued again',
-    'sends    1        calls without an answer, in front of a person',
+    'SWEEP     CHANGED  WHAT',
+    'sends           1  claims without a call, queued again',
+    'sends           1  calls without an answer, in front of a person',
   ])
   expect(piped.stdout.split('\n')[0]).toBe('sends\t0\tclaims without a call, queued again')
 })

@@ -6,6 +6,7 @@ import { createFingerprints, fingerprintOf, readFingerprintKey } from '../src/ev
 import { forgetOldMinutes } from '../src/events/sweeps.ts'
 import { createTallies, type Tallies } from '../src/events/tallies.ts'
 import { createLog } from '../src/log.ts'
+import { ackQuantiles } from '../src/ops/ack-times.ts'
 import { testDatabase } from './support/database.ts'
 import { lineTo } from './support/line.ts'
 
@@ -13,7 +14,7 @@ const { pool, url } = await testDatabase()
 const quiet = createLog('silent', 'test')
 const opened: Tallies[] = []
 afterAll(() => Promise.all(opened.map((tallies) => tallies.stop())))
-beforeEach(() => pool.query('truncate source_minutes, source_secrets'))
+beforeEach(() => pool.query('truncate source_minutes, source_secrets, ack_minutes'))
 
 /** One process's tallies, which never write by themselves unless told how often. */
 function begin({
@@ -31,6 +32,7 @@ const minutes = async () =>
   (await pool.query('select source, minute, outcome, cause, count from source_minutes order by minute, source, outcome, cause'))
     .rows
 const counts = async () => (await minutes()).map(({ outcome, count }) => [outcome, count])
+const times = async () => (await pool.query('select source, minute, counts from ack_minutes order by minute, source')).rows
 const secrets = async () =>
   (await pool.query('select * from source_secrets order by source, fingerprint')).rows as Record<string, unknown>[]
 
@@ -106,6 +108,92 @@ test('ten processes that write the same rows at once, each in another order, los
   expect(written.length).toBe(400)
   expect(new Set(written.map(({ count }) => count))).toEqual(new Set([10]))
   expect(new Set((await secrets()).map(({ verified }) => verified))).toEqual(new Set(['10']))
+})
+
+describe('how long the answers took', () => {
+  test('is counted for each source and for all together by bucket, of the answers 2xx only, in the minute of the answer', async () => {
+    const clock = { now: Date.parse('2026-11-29T14:02:59.999Z') }
+    const tallies = begin({ now: () => clock.now })
+    tallies.answered('stripe', 'accepted', '', 0.001)
+    tallies.answered('stripe', 'duplicate', '', 0.0011)
+    tallies.answered('stripe', 'refused', 'signature_mismatch', 0.001)
+    tallies.answered('stripe', 'not_recorded', '', 1)
+    tallies.answered('stripe', 'accepted')
+    clock.now += 1
+    tallies.answered('github', 'quarantined', '', 5.001)
+    await tallies.stop()
+
+    const at = (time: string) => new Date(`2026-11-29T${time}Z`)
+    const first = [1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    const last = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+    expect(await times()).toEqual([
+      { source: '', minute: at('14:02:00'), counts: first },
+      { source: 'stripe', minute: at('14:02:00'), counts: first },
+      { source: '', minute: at('14:03:00'), counts: last },
+      { source: 'github', minute: at('14:03:00'), counts: last },
+    ])
+  })
+
+  test('adds up over processes that write at once, each in another order', async () => {
+    const names = Array.from({ length: 50 }, (_, index) => `source${index}`)
+    const processes = Array.from({ length: 10 }, () => begin())
+    for (const [index, tallies] of processes.entries()) {
+      for (const name of index % 2 === 0 ? names : names.toReversed()) tallies.answered(name, 'accepted', '', 0.02)
+    }
+
+    await Promise.all(processes.map((tallies) => tallies.stop()))
+
+    const twentyMs = (count: number) => [0, 0, 0, 0, 0, 0, 0, count, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    const written = await times()
+    expect(written.length).toBe(51)
+    expect(written.find(({ source }) => source === '')?.counts).toEqual(twentyMs(500))
+    expect(written.filter(({ source }) => source !== '').map(({ counts }) => counts)).toEqual(Array(50).fill(twentyMs(10)))
+  })
+
+  test('of another number of buckets is refused by the table, as it would be read under wrong bounds', async () => {
+    const write = pool.query(`insert into ack_minutes values ('stripe', now(), array[1, 2])`)
+
+    await expect(write).rejects.toMatchObject({ constraint: 'ack_minutes_buckets' })
+  })
+})
+
+describe('the quantiles of how long they took', () => {
+  const begins = Date.parse('2026-11-29T14:00:00Z')
+  const fill = (source: string, minute: number, seconds: number, count: number) => {
+    const tallies = begin({ now: () => begins + minute * 60_000 })
+    for (let answer = 0; answer < count; answer += 1) tallies.answered(source, 'accepted', '', seconds)
+    return tallies.stop()
+  }
+  const quantiles = (options: { source?: string } = {}) =>
+    ackQuantiles(pool, new Date(begins), 3, { ...options, now: new Date(begins + 6 * 60_000) })
+
+  test('are the bounds under which half and 99 of 100 are, a gap where there was none, and past the last bound infinite', async () => {
+    await fill('stripe', 0, 0.004, 98)
+    await fill('stripe', 1, 0.2, 2)
+    await fill('github', 5, 6, 1)
+
+    const at = (minute: number) => new Date(begins + minute * 60_000)
+    expect(await quantiles()).toEqual([
+      { at: at(0), acks: 100, p50_ms: 5, p99_ms: 250 },
+      { at: at(2), acks: 0, p50_ms: null, p99_ms: null },
+      { at: at(4), acks: 1, p50_ms: Number.POSITIVE_INFINITY, p99_ms: Number.POSITIVE_INFINITY },
+    ])
+    expect((await quantiles({ source: 'github' })).map(({ acks }) => acks)).toEqual([0, 0, 1])
+  })
+
+  test('of exactly 100 answers let one be slower', async () => {
+    await fill('stripe', 0, 0.004, 99)
+    await fill('stripe', 1, 0.2, 1)
+
+    expect((await quantiles())[0]).toMatchObject({ acks: 100, p99_ms: 5 })
+  })
+
+  test('take nothing from before or after', async () => {
+    await fill('stripe', -1, 0.004, 1)
+    await fill('stripe', 6, 0.004, 1)
+
+    expect((await quantiles()).map(({ acks }) => acks)).toEqual([0, 0, 0])
+  })
 })
 
 test('stopping writes what is left, and a second time nothing again', async () => {
@@ -238,6 +326,17 @@ describe('the sweep of old minutes', () => {
     expect(await forgetOldMinutes(pool)).toBe(10_050)
     expect((await minutes()).length).toBe(34)
     expect(await forgetOldMinutes(pool)).toBe(0)
+  })
+
+  test('forgets the times of the answers as well', async () => {
+    await pool.query(
+      `insert into ack_minutes (source, minute, counts)
+       select source, now() - number * interval '1 day', array_fill(1, array[19])
+       from generate_series(34, 36) number, (values (''), ('stripe')) as sources (source)`,
+    )
+
+    expect(await forgetOldMinutes(pool)).toBe(4)
+    expect((await times()).map(({ source }) => source).sort()).toEqual(['', 'stripe'])
   })
 
   test('may run in many workers at once', async () => {

@@ -152,14 +152,14 @@ test('says when a right signature covers no usable event', async () => {
 })
 
 test('prints the verdict on a line, and below it the cause in plain words, without a secret', async () => {
-  const good = await verifyFile(await write(COMPLETE), { json: false })
-  const bad = await verifyFile(await write({ ...COMPLETE, secrets: ['test_A'] }), { json: false })
+  const good = await verifyFile(await write(COMPLETE), { json: false, unicode: true })
+  const bad = await verifyFile(await write({ ...COMPLETE, secrets: ['test_A'] }), { json: false, unicode: true })
   const expected = { ...COMPLETE, id: 'a', secrets: ['test_A'] }
   const list = [
     { ...expected, expect: { verified: false } },
     { ...expected, expect: { verified: true } },
   ]
-  const listed = await verifyFile(await write(list), { json: false })
+  const listed = await verifyFile(await write(list), { json: false, unicode: true })
 
   expect(good).toEqual({ exitCode: 0, stdout: '✓  verified  evt_1 (invoice.paid)\n' })
   expect(bad.exitCode).toBe(1)
@@ -186,7 +186,7 @@ test('what a stranger wrote can not move the cursor', async () => {
     body_base64: Buffer.from(body).toString('base64'),
   }
 
-  const { stdout } = await verifyFile(await write(forged), { json: false })
+  const { stdout } = await verifyFile(await write(forged), { json: false, unicode: true })
   const { result } = await verifyJson(forged)
   const json = (await verifyFile(await write(forged), { json: true })).stdout
 

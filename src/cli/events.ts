@@ -2,10 +2,11 @@ import type { CommandResult } from '../cli.ts'
 import type { Db } from '../db.ts'
 import { type EventRow, findEvent, listEvents, type WebhookEvent } from '../ops/event-queries.ts'
 import { eventFilter, problemsOf, readRowId } from '../ops/filters.ts'
-import { eventLabels, sendLabels, timeText } from '../ops/words.ts'
+import { countText, dedupeLabels, eventLabels, sendLabels, timeText, zonedTimeText } from '../ops/words.ts'
 import {
   jsonOutput,
   listHint,
+  manyText,
   type OutputOptions,
   painted,
   table,
@@ -20,16 +21,20 @@ export interface ListEventsOptions extends OutputOptions {
   source?: string | undefined
   eventId?: string | undefined
   type?: string | undefined
+  ref?: string | undefined
+  mode?: string | undefined
+  has?: string | undefined
   status?: string | undefined
   since?: string | undefined
+  until?: string | undefined
   limit?: number | undefined
   cursor?: string | undefined
 }
 
 /** `oncehook events list`: the same rows as `GET /v1/events`. */
 export async function listEventsCommand(db: Db, options: ListEventsOptions): Promise<CommandResult> {
-  const { source, eventId, type, status, since, limit, cursor } = options
-  const given = { source, event_id: eventId, type, status, since, limit: limit?.toString(), cursor }
+  const { source, eventId, type, ref, mode, has, status, since, until, limit, cursor } = options
+  const given = { source, event_id: eventId, type, ref, mode, has, status, since, until, limit: limit?.toString(), cursor }
   const filter = eventFilter(() => new Date()).safeParse(given)
   if (!filter.success) return usageError(problemsOf(filter.error))
   const page = await listEvents(db, filter.data)
@@ -67,36 +72,33 @@ function rowsText(events: readonly EventRow[], options: OutputOptions): string {
     { text: event.source },
     { text: event.type ?? words('–', options) },
     { text: event.event_id },
-    { text: timeText(event.received_at) },
-    { text: String(event.redeliveries) },
+    { text: timeText(event.received_at, options.zone) },
+    { text: countText(event.redeliveries), isFigure: true },
     { text: event.error ?? '' },
   ])
-  const headers = ['ID', 'STATUS', 'SOURCE', 'TYPE', 'EVENT ID', 'RECEIVED (UTC)', 'AGAIN', 'WHY']
+  const headers = ['ID', 'STATUS', 'SOURCE', 'TYPE', 'EVENT ID', `RECEIVED (${options.zone ?? 'UTC'})`, 'AGAIN', 'WHY']
   return table(headers, rows, [7, 4, 3, 2], options)
 }
 
 function eventText(event: WebhookEvent, options: OutputOptions): string {
   const say = (text: string) => words(text, options)
   const mode = event.livemode === null ? undefined : event.livemode ? 'live mode' : 'test mode'
-  const body =
-    event.body_bytes === null ? 'body emptied by retention' : `body of ${event.body_bytes.toLocaleString('en-US')} bytes`
-  const facts = [
-    `Received ${timeText(event.received_at)} UTC`,
-    mode,
-    `id from ${event.id_basis}`,
-    body,
-    `sha256 ${event.body_sha256}`,
+  const at = (time: Date | null) => zonedTimeText(time, options.zone)
+  const body = event.body_bytes === null ? 'body emptied by retention' : `body of ${manyText(event.body_bytes, 'byte')}`
+  const facts = [`Received ${at(event.received_at)}`, mode, `id from ${event.id_basis}`, body, `sha256 ${event.body_sha256}`]
+  const again = [
+    `${countText(event.redeliveries)} ${event.redeliveries === 1 ? 'redelivery' : 'redeliveries'}, last ${at(event.last_redelivered_at)}`,
+    event.benign_variants > 0 && `${countText(event.benign_variants)} × ${dedupeLabels.same_json.word}`,
   ]
-  const again = `${event.redeliveries} ${event.redeliveries === 1 ? 'redelivery' : 'redeliveries'}, last ${timeText(event.last_redelivered_at)} UTC`
   const { report } = event
   return [
     `${painted(tag(eventLabels[event.status], options), options)}   ${visible([event.source, event.type, event.event_id].filter(Boolean).join(' '))}   event ${event.id}`,
     say(visible(facts.filter(Boolean).join(' · '))),
     ...(event.error === null ? [] : [`Why: ${visible(event.error)}`]),
-    ...(event.redeliveries === 0 ? [] : [say(again)]),
+    ...(event.redeliveries === 0 ? [] : [say(again.filter(Boolean).join(' · '))]),
     ...event.conflicts.map(
       (conflict) =>
-        `Conflict: other content under this id at ${timeText(conflict.received_at)} UTC, ${conflict.times} times, sha256 ${conflict.body_sha256}`,
+        `${dedupeLabels.conflict.word}, at ${at(conflict.received_at)}, ${manyText(conflict.times, 'time')}, sha256 ${conflict.body_sha256}`,
     ),
     ...(report === null
       ? []
@@ -120,8 +122,9 @@ function objectLines(
   options: OutputOptions,
 ): string[] {
   const lines = events.map(({ id, type, event_id, occurred_at, received_at }) => {
-    const at = occurred_at === null ? `received ${timeText(received_at)}` : timeText(occurred_at)
-    return words(visible(`  ${at} UTC  ${type ?? '–'}  ${event_id}  event ${id}${id === event.id ? ' (this one)' : ''}`), options)
+    const zoned = (time: Date) => zonedTimeText(time, options.zone)
+    const at = occurred_at === null ? `received ${zoned(received_at)}` : zoned(occurred_at)
+    return words(visible(`  ${at}  ${type ?? '–'}  ${event_id}  event ${id}${id === event.id ? ' (this one)' : ''}`), options)
   })
   return [`Object ${visible(ref)}, its newest event first:`, ...lines]
 }

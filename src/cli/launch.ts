@@ -3,10 +3,13 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import type pg from 'pg'
 import { type Config, loadConfig } from '../config.ts'
 import { openPool } from '../db.ts'
 import { installQueues } from '../follow-ups/queue.ts'
 import { migrate } from '../migrate.ts'
+import { ensureFirstOperator } from '../ops/people.ts'
+import { createSignInLink, endSignInLink, signInPath } from '../ops/sign-in-links.ts'
 import { ensureToken } from '../ops/tokens.ts'
 import { type SandboxDatabase, startDatabase } from '../sandbox/database.ts'
 import { type InboxiliSandbox, startInboxiliSandbox } from '../sandbox/inboxili.ts'
@@ -18,6 +21,8 @@ export interface Launched {
   url: string
   databaseUrl: string
   operatorToken: string
+  /** Signs in on the page, once; just the page when nobody may sign in by a link. */
+  pageUrl: string
   config: Config
   /** What samples of providers that sign by a key of their own are signed with. */
   testKeys: TestKeyPairs
@@ -46,6 +51,9 @@ interface RunningFile {
   databaseUrl: string
   variables: Record<string, string>
 }
+
+/** The link of a start ends with it, at the latest after a day. */
+const LINK_MINUTES = 24 * 60
 
 const entry = fileURLToPath(new URL('../../bin/oncehook.js', import.meta.url))
 
@@ -76,12 +84,14 @@ export async function launch(settings: Settings, { directory, output, environmen
     const baseUrl = sandbox?.url ?? settings.inboxiliBaseUrl
 
     const operatorToken = secrets.get('OPERATOR_TOKEN', 'token')
-    const pool = openPool({ url: databaseUrl, name: 'oncehook-start', max: 1 })
-    try {
+    const code = await withPool(databaseUrl, async (pool) => {
       await ensureToken(pool, operatorToken, { name: 'start', role: 'operator' })
-    } finally {
-      await pool.end()
-    }
+      const operator = await ensureFirstOperator(pool)
+      const by = { actor: 'system', via: 'cli' }
+      return operator && createSignInLink(pool, { person: operator.id, minutes: LINK_MINUTES }, by)
+    })
+    // It is printed where others may look later. A database that is away by then ends it with its time.
+    if (code !== undefined) stops.push(() => withPool(databaseUrl, (pool) => endSignInLink(pool, code)).catch(() => undefined))
 
     // What the operator has set stays where it is, so that the parts can read it again on SIGHUP.
     const variables: Record<string, string> = {
@@ -91,6 +101,7 @@ export async function launch(settings: Settings, { directory, output, environmen
       ...secrets.used(),
       ...(database && { DATABASE_URL: databaseUrl }),
       ...(baseUrl && { INBOXILI_BASE_URL: baseUrl }),
+      ...(sandbox && { ONCEHOOK_SANDBOX_URL: sandbox.url }),
     }
     const parts = { variables, output, graceMs: settings.shutdownGraceMs }
     const serve = keepRunning('serve', parts)
@@ -112,6 +123,7 @@ export async function launch(settings: Settings, { directory, output, environmen
       url,
       databaseUrl,
       operatorToken,
+      pageUrl: `${url}${code === undefined ? '/ops' : signInPath(code)}`,
       config,
       testKeys,
       sandbox,
@@ -126,6 +138,15 @@ export async function launch(settings: Settings, { directory, output, environmen
   } catch (error) {
     await stop()
     throw error
+  }
+}
+
+async function withPool<Result>(url: string, work: (pool: pg.Pool) => Promise<Result>): Promise<Result> {
+  const pool = openPool({ url, name: 'oncehook-start', max: 1 })
+  try {
+    return await work(pool)
+  } finally {
+    await pool.end()
   }
 }
 

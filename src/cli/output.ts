@@ -1,5 +1,5 @@
 import type { CommandResult } from '../cli.ts'
-import type { Label } from '../ops/words.ts'
+import { countText, type Label } from '../ops/words.ts'
 
 /** How the command's output is wanted. */
 export interface OutputOptions {
@@ -9,18 +9,22 @@ export interface OutputOptions {
   color?: boolean | undefined
   /** Whether the terminal shows more than ASCII. */
   unicode?: boolean | undefined
+  /** The zone of the times for people; UTC without it. */
+  zone?: string | undefined
 }
 
-/** A table's cell; a tone colours it. */
+/** A table's cell; a tone colours it, and a figure stands at the right. */
 export interface Cell {
   text: string
   tone?: Label['tone']
+  isFigure?: boolean
 }
 
 const GAP = '  '
 const SHORTEST = 8
-// Control, format (bidi, zero width), line and paragraph separators: what could move, hide or colour other text.
-const INVISIBLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu
+// Control, format (bidi, zero width), fillers, line and paragraph separators: what could move, hide or colour other text.
+const INVISIBLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu
+const NOT_ASCII = /[^\0-\x7f]/gu
 const WIDE =
   /\p{Emoji_Presentation}|[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]/u
 const ansi: Record<Label['tone'], number> = { quiet: 90, busy: 36, good: 32, bad: 31, ask: 33 }
@@ -28,27 +32,59 @@ const graphemes = new Intl.Segmenter()
 
 /** Text of strangers on one line, with every character that a terminal would obey shown by its number instead. */
 export function visible(text: string): string {
-  return text
-    .toWellFormed()
-    .replace(INVISIBLE, (character) => `<U+${character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, '0')}>`)
+  return text.toWellFormed().replace(INVISIBLE, byNumber)
 }
 
-/** The API's own object; characters that a terminal would obey are written as JSON's escapes, which changes no value. */
+const byNumber = (character: string) => `<U+${character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, '0')}>`
+const escaped = (character: string) =>
+  character
+    .split('')
+    .map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
+    .join('')
+
+/**
+ * The API's own object; characters that a terminal would obey are written as JSON's escapes, which changes no value. An integer that
+ * a double doesn't hold is a string.
+ */
 export function jsonOutput(value: unknown): string {
-  const escaped = (character: string) =>
-    character
-      .split('')
-      .map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
-      .join('')
-  const text = JSON.stringify(value, undefined, 2)
+  const text = JSON.stringify(
+    value,
+    (_name, inner: unknown) => {
+      const isExact = typeof inner !== 'bigint' && (!Number.isInteger(inner) || Number.isSafeInteger(inner))
+      return isExact ? inner : String(inner)
+    },
+    2,
+  )
   return `${text.replace(INVISIBLE, (character) => (character === '\n' ? character : escaped(character)))}\n`
+}
+
+const ascii: Record<string, string> = {
+  '→': '->',
+  '…': '...',
+  '·': '-',
+  '–': '-',
+  '✓': '+',
+  '✕': 'x',
+  '█': '#',
+  '░': '.',
+  '×': 'x',
 }
 
 /** Our own words for a terminal that only knows ASCII. */
 export function words(text: string, { unicode }: OutputOptions): string {
-  if (unicode) return text
-  const ascii: Record<string, string> = { '→': '->', '…': '...', '·': '-', '–': '-' }
-  return text.replace(/[→…·–]/g, (character) => ascii[character] ?? '?')
+  return unicode ? text : text.replace(NOT_ASCII, (character) => ascii[character] ?? character)
+}
+
+/** All of an output for a terminal that only knows ASCII: there the bytes of other characters may be commands. */
+export function asciiOnly(text: string, isJson: boolean): string {
+  return text.replace(NOT_ASCII, (character) => (isJson ? escaped(character) : (ascii[character] ?? byNumber(character))))
+}
+
+const marks = { good: '✓', ask: '!', bad: '✕' } as const
+
+/** A line that begins with how it went. */
+export function mark(tone: keyof typeof marks, text: string, options: OutputOptions): string {
+  return painted({ text: words(`${marks[tone]} ${visible(text)}`, options), tone }, options)
 }
 
 /** The icon and the word of a status. */
@@ -75,8 +111,11 @@ export function table(
 ): string {
   const lines = [
     headers.map((text): Cell => ({ text })),
-    ...rows.map((row) => row.map(({ text, ...cell }) => ({ ...cell, text: visible(text) }))),
+    ...rows.map((row) =>
+      row.map(({ text, ...cell }) => ({ ...cell, text: options.unicode ? visible(text) : asciiOnly(visible(text), false) })),
+    ),
   ]
+  const isFigure = headers.map((_, column) => rows.length > 0 && rows.every((row) => row[column]?.isFigure === true))
   const widths = headers.map((_, column) => Math.max(...lines.map((line) => columnsOf(line[column]?.text ?? ''))))
   const gaps = GAP.length * (widths.length - 1)
   for (const [columns, least] of [
@@ -94,8 +133,9 @@ export function table(
     line
       .map((cell, column) => {
         const text = shortened(cell.text, widths[column] ?? 0, options)
-        const padding = column === line.length - 1 ? '' : ' '.repeat((widths[column] ?? 0) - columnsOf(text))
-        return painted({ ...cell, text }, options) + padding
+        const padding = ' '.repeat((widths[column] ?? 0) - columnsOf(text))
+        if (isFigure[column]) return padding + painted({ ...cell, text }, options)
+        return painted({ ...cell, text }, options) + (column === line.length - 1 ? '' : padding)
       })
       .join(GAP)
       .trimEnd(),
@@ -134,16 +174,6 @@ function takeColumns(text: string, width: number): string {
 const columnsOf = (text: string) =>
   [...graphemes.segment(text)].reduce((sum, { segment }) => sum + (WIDE.test(segment) ? 2 : 1), 0)
 
-/** The time between two moments: `+12 ms`, `+15.2 s`, `+4 min 10 s`, `+2 h 5 min`, `+3 d 4 h`. */
-export function offsetText(ms: number): string {
-  const seconds = Math.floor(ms / 1_000)
-  if (ms < 1_000) return `+${ms} ms`
-  if (seconds < 60) return `+${(Math.floor(ms / 100) / 10).toFixed(1)} s`
-  if (seconds < 3_600) return `+${Math.floor(seconds / 60)} min ${seconds % 60} s`
-  if (seconds < 86_400) return `+${Math.floor(seconds / 3_600)} h ${Math.floor((seconds % 3_600) / 60)} min`
-  return `+${Math.floor(seconds / 86_400)} d ${Math.floor((seconds % 86_400) / 3_600)} h`
-}
-
 /** What is wrong with the options; nothing was done. */
 export function usageError(problems: readonly { path: string; message: string }[]): CommandResult {
   const stderr = problems.map(({ path, message }) => `oncehook: --${path.split('.')[0]?.replaceAll('_', '-')}: ${message}\n`)
@@ -154,5 +184,8 @@ export function usageError(problems: readonly { path: string; message: string }[
 export function listHint(count: number, one: string, cursor: string | null, { json, ...options }: OutputOptions): string {
   if (json) return ''
   if (count === 0) return `No ${one} matches.\n`
-  return words(`${count} ${one}${count === 1 ? '' : 's'}${cursor === null ? '' : ` · more: --cursor ${cursor}`}\n`, options)
+  return words(`${manyText(count, one)}${cursor === null ? '' : ` · more: --cursor ${cursor}`}\n`, options)
 }
+
+/** `1 send`, `1,204 sends`. */
+export const manyText = (count: number, one: string): string => `${countText(count)} ${one}${count === 1 ? '' : 's'}`

@@ -1,38 +1,27 @@
-import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
-import { userInfo } from 'node:os'
 import type pg from 'pg'
 import type { CommandResult } from '../cli.ts'
-import { reasonSchema } from '../ops/decision-routes.ts'
-import type { Label } from '../ops/words.ts'
-import { CsvError, readCsv } from '../sends/csv.ts'
-import { type LineFinding, reconcile } from '../sends/reconcile.ts'
-import {
-  type Columns,
-  chooseColumns,
-  type LogField,
-  type LogLine,
-  logFields,
-  offsetMs,
-  readLogLine,
-} from '../sends/sending-log.ts'
-import { jsonOutput, type OutputOptions, table, tabSeparated, tag, usageError, visible, words } from './output.ts'
+import { reasonSchema } from '../ops/decide-send.ts'
+import { countText, type Label, listTimeText } from '../ops/words.ts'
+import { CsvError } from '../sends/csv.ts'
+import { readSendingLog } from '../sends/log-file.ts'
+import { type LineFinding, type Reconciled, reconcile } from '../sends/reconcile.ts'
+import { type Columns, isZone, type LogField, logFields } from '../sends/sending-log.ts'
+import { systemUser } from './environment.ts'
+import { jsonOutput, manyText, type OutputOptions, table, tabSeparated, tag, usageError, visible, words } from './output.ts'
+import { createProgress } from './progress.ts'
+import { type Conversation, INTERRUPTED } from './terminal.ts'
 
-export interface ReconcileOptions extends OutputOptions {
+export interface ReconcileOptions extends OutputOptions, Conversation {
   /** `recipient=To,message_id=ID`; what is not given is guessed from the header. */
   columns?: string | undefined
-  zone?: string | undefined
+  /** Of the file's times that name none; not that of the output. */
+  logZone?: string | undefined
   apply?: boolean | undefined
   dryRun?: boolean | undefined
   reason?: string | undefined
   by?: string | undefined
-  /** Says something while the command runs. */
-  say(text: string): void
-  /** Whether a person watches. */
-  isWatched?: boolean | undefined
 }
-
-const MOST_LINES = 200_000
 
 /**
  * `oncehook reconcile FILE.csv`: settles from the sending log that the Inboxili dashboard exports. Says what each line would do, and
@@ -44,15 +33,15 @@ export async function reconcileCommand(
   isExclusive: boolean,
   options: ReconcileOptions,
 ): Promise<CommandResult> {
-  const { zone = 'UTC', apply = false, say } = options
+  const { logZone = 'UTC', apply = false, say } = options
   const given = givenColumns(options.columns)
   if ('problem' in given) return usageError([{ path: 'columns', message: given.problem }])
-  if (!isZone(zone)) return usageError([{ path: 'zone', message: `there is no time zone "${zone}"` }])
+  if (!isZone(logZone)) return usageError([{ path: 'zone', message: `there is no time zone "${visible(logZone)}"` }])
   if (apply && options.dryRun) return usageError([{ path: 'apply', message: 'and --dry-run: say which' }])
   const reason = apply ? reasonSchema.safeParse(options.reason ?? '') : undefined
   if (reason?.success === false) return usageError(reason.error.issues.map(({ message }) => ({ path: 'reason', message })))
 
-  const log = await readLog(path, given.columns, zone).catch((error: unknown) => {
+  const log = await readSendingLog(createReadStream(path), given.columns, logZone).catch((error: unknown) => {
     if (error instanceof CsvError) return { problem: error.message }
     if (typeof (error as NodeJS.ErrnoException).code === 'string') return { problem: "can't be read" }
     throw error
@@ -60,12 +49,24 @@ export async function reconcileCommand(
   if ('problem' in log) return { stdout: '', stderr: `oncehook: ${visible(path)}: ${visible(log.problem)}\n`, exitCode: 2 }
 
   say(`${columnsText(log.header, log.columns, given.columns)}\n`)
-  say(`${log.lines.length} lines; times without a zone are taken as ${zone}\n`)
-  const bar = createBar(options)
-  const by = reason?.success ? { actor: options.by ?? userInfo().username, via: 'cli', reason: reason.data } : undefined
-  const findings = await reconcile({ pool, fileSha256: log.sha256, isExclusive, by, onProgress: bar.show }, log.lines).finally(
-    bar.clear,
-  )
+  say(`${manyText(log.lines.length, 'line')}; times without a zone are taken as ${logZone}\n`)
+  const by = reason?.success ? { actor: options.by ?? systemUser(), via: 'cli', reason: reason.data } : undefined
+  const progress = createProgress('reconcile', options)
+  let done = 0
+  const onProgress = (so: number, of: number) => {
+    done = so
+    // Between two decisions, each of which is a transaction of its own.
+    options.interrupted?.throwIfAborted()
+    progress.show(so, of)
+  }
+  const reconciled = await reconcile({ pool, fileSha256: log.sha256, isExclusive, by, onProgress }, log.lines)
+    .catch((error: unknown) => {
+      if (!options.interrupted?.aborted || error !== options.interrupted.reason) throw error
+      return undefined
+    })
+    .finally(progress.clear)
+  if (!reconciled) return interruptedAfter(done, log.lines.length, apply)
+  const { lines: findings } = reconciled
 
   const count = (...outcomes: string[]) => findings.filter(({ outcome }) => outcomes.includes(outcome)).length
   const summary = {
@@ -76,19 +77,48 @@ export async function reconcileCommand(
     nothing: count('nothing'),
   }
   const stdout = options.json
-    ? jsonOutput({ file_sha256: log.sha256, applied: apply, columns: namesOf(log.header, log.columns), summary, lines: findings })
+    ? jsonOutput({
+        file_sha256: log.sha256,
+        applied: apply,
+        columns: namesOf(log.header, log.columns),
+        summary,
+        coverage: reconciled.coverage,
+        lines: findings,
+      })
     : findingsText(findings, apply, options)
-  const hint =
-    !apply && summary.settles + summary.adds > 0
-      ? 'Nothing was changed; --apply --reason TEXT does it.'
-      : apply
-        ? ''
-        : 'Nothing to change.'
-  const stderr = words(
-    `${summary.settles} ${apply ? 'settled' : 'to settle'} · ${summary.adds} with something new · ${summary.known} known already · ${summary.look} for a person · ${summary.nothing} without effect\n${hint && `${hint}\n`}`,
-    options,
-  )
+  const isNews = summary.settles + summary.adds > 0 || reconciled.coverage.absent.length > 0
+  const hint = apply ? '' : isNews ? 'Nothing was changed; --apply --reason TEXT does it.\n' : 'Nothing to change.\n'
+  const counts = `${countText(summary.settles)} ${apply ? 'settled' : 'to settle'} · ${countText(summary.adds)} with something new · ${countText(summary.known)} known already · ${countText(summary.look)} for a person · ${countText(summary.nothing)} without effect`
+  const stderr = words(`${coverageText(reconciled, apply, options)}\n${counts}\n${hint}`, options)
   return { stdout, stderr, exitCode: 0 }
+}
+
+function interruptedAfter(done: number, of: number, isApplied: boolean): CommandResult {
+  const kept = isApplied ? 'what they settled stays; run it again for the rest' : 'nothing was changed'
+  return {
+    stdout: '',
+    stderr: `Interrupted after ${countText(done)} of ${manyText(of, 'line')}: ${kept}.\n`,
+    exitCode: INTERRUPTED,
+  }
+}
+
+/** `1,310 rows, 28 Nov 00:00 – 29 Nov 00:00 UTC · 11 open sends in range: 8 found → sent · 2 absent → suggested not sent · 1 ambiguous`. */
+function coverageText({ lines, coverage }: Reconciled, isApplied: boolean, { zone }: OutputOptions): string {
+  const { from, until, open, absent, missing } = coverage
+  const found = new Set(lines.flatMap(({ outcome, dedupe_key }) => (outcome === 'settles' && dedupe_key) || [])).size
+  const ambiguous = Math.max(0, open - found - absent.length)
+  const rowsOf = lines.filter(({ outcome }) => outcome === 'look').length
+  // Far from now, so that the day is told.
+  const at = (time: Date) => listTimeText(time, new Date(8.64e15), zone)
+  const range = from && until ? `, ${at(from)} – ${at(until)} ${zone ?? 'UTC'}` : ''
+  const parts = [
+    `${manyText(lines.length, 'row')}${range}`,
+    `${manyText(open, 'open send')} in range: ${countText(found)} found → sent`,
+    `${countText(absent.length)} absent → ${isApplied ? 'now ' : ''}suggested not sent`,
+    ...(ambiguous > 0 ? [`${countText(ambiguous)} ambiguous${rowsOf > 0 ? ` (${manyText(rowsOf, 'row')})` : ''}`] : []),
+    ...(missing > 0 ? [`the file lacks ${manyText(missing, 'email')} that went out, so nothing is taken as absent`] : []),
+  ]
+  return parts.join(' · ')
 }
 
 function givenColumns(text: string | undefined): { columns: Partial<Record<LogField, string>> } | { problem: string } {
@@ -101,50 +131,6 @@ function givenColumns(text: string | undefined): { columns: Partial<Record<LogFi
     columns[field] = column
   }
   return { columns }
-}
-
-function isZone(zone: string): boolean {
-  try {
-    offsetMs(0, zone)
-    return true
-  } catch {
-    return false
-  }
-}
-
-interface SendingLog {
-  sha256: string
-  header: string[]
-  columns: Columns
-  lines: LogLine[]
-}
-
-async function readLog(
-  path: string,
-  given: Partial<Record<LogField, string>>,
-  zone: string,
-): Promise<SendingLog | { problem: string }> {
-  const hash = createHash('sha256')
-  async function* hashed() {
-    for await (const chunk of createReadStream(path) as AsyncIterable<Buffer>) {
-      hash.update(chunk)
-      yield chunk
-    }
-  }
-  let header: string[] | undefined
-  let columns: Columns = {}
-  const lines: LogLine[] = []
-  for await (const record of readCsv(hashed())) {
-    if (header) lines.push(readLogLine(record, columns, zone))
-    else {
-      const chosen = chooseColumns(record.cells, given)
-      if ('problems' in chosen) return { problem: chosen.problems.join('; ') }
-      header = record.cells
-      columns = chosen.columns
-    }
-    if (lines.length > MOST_LINES) return { problem: `more than ${MOST_LINES} lines: split it` }
-  }
-  return header ? { sha256: hash.digest('hex'), header, columns, lines } : { problem: 'is empty' }
 }
 
 const namesOf = (header: readonly string[], columns: Columns) =>
@@ -189,26 +175,4 @@ function findingsText(findings: readonly LineFinding[], isDone: boolean, options
     { text: why(finding) },
   ])
   return table(['LINE', 'WHAT', 'KEY', 'WHY'], rows, [2, 3], options)
-}
-
-const BAR_WIDTH = 20
-const SHOWN_EVERY_MS = 100
-
-/** A bar that is written over itself, for people only. */
-function createBar({ say, isWatched, unicode }: ReconcileOptions) {
-  let last = Number.NEGATIVE_INFINITY
-  let isShown = false
-  return {
-    show(done: number, of: number): void {
-      if (!isWatched || performance.now() - last < SHOWN_EVERY_MS) return
-      last = performance.now()
-      isShown = true
-      const full = Math.round((done / of) * BAR_WIDTH)
-      const [black, white] = unicode ? ['█', '░'] : ['#', '.']
-      say(`\rreconcile  ${black.repeat(full)}${white.repeat(BAR_WIDTH - full)}  ${done}/${of}`)
-    },
-    clear(): void {
-      if (isShown) say('\r\u001b[K')
-    },
-  }
 }

@@ -1,19 +1,22 @@
-import { userInfo } from 'node:os'
 import type pg from 'pg'
 import type { CommandResult } from '../cli.ts'
 import type { Config } from '../config.ts'
 import { createRecorder } from '../events/record.ts'
 import { type Replayed, replayEvent } from '../events/replay.ts'
-import { findRun, planRun, type Run, type RunDeps, startRun, stopRun } from '../events/runs.ts'
+import { findRun, planRun, type Run, type RunDeps, type RunFilter, startRun, stopRun } from '../events/runs.ts'
 import { type Forecast, forecastReplay } from '../follow-ups/forecast.ts'
 import { openJobs } from '../follow-ups/queue.ts'
 import { isWanted } from '../follow-ups/rules.ts'
-import { problemsOf, readRowId, replayFilter } from '../ops/filters.ts'
-import { readRunId } from '../ops/run-routes.ts'
-import { eventLabels, sendLabels, timeText } from '../ops/words.ts'
-import { jsonOutput, type OutputOptions, usageError, visible, words } from './output.ts'
+import { problemsOf, readRowId, readRunId, replayFilter } from '../ops/filters.ts'
+import { countRunEmails } from '../ops/run-queries.ts'
+import { countText } from '../ops/words.ts'
+import { systemUser } from './environment.ts'
+import { jsonOutput, mark, type OutputOptions, usageError, visible, words } from './output.ts'
+import { failuresOf, type Watched, type WatchOptions, watchRun } from './run-progress.ts'
+import { forecastText, runText } from './run-text.ts'
+import { type Conversation, INTERRUPTED } from './terminal.ts'
 
-export interface ReplayOptions extends OutputOptions {
+export interface ReplayOptions extends OutputOptions, Conversation, WatchOptions {
   source?: string | undefined
   type?: string | undefined
   /** Comma lists. */
@@ -23,6 +26,10 @@ export interface ReplayOptions extends OutputOptions {
   until?: string | undefined
   dryRun?: boolean | undefined
   plan?: string | undefined
+  /** Nobody is asked. */
+  yes?: boolean | undefined
+  /** Until all of them are processed. */
+  wait?: boolean | undefined
   by?: string | undefined
 }
 
@@ -43,38 +50,25 @@ export async function replayCommand(
   if ([id !== undefined, isFiltered, plan !== undefined].filter(Boolean).length !== 1)
     return usageError([{ path: 'plan', message: 'say one of an ID, a filter (--source …) and --plan' }])
   if (options.dryRun && !isFiltered) return usageError([{ path: 'dry-run', message: 'goes with a filter' }])
+  if (isFiltered && !options.dryRun && !options.yes && !options.ask)
+    return usageError([{ path: 'yes', message: 'nobody can be asked here: say it, or look with --dry-run first' }])
 
-  const actor = options.by ?? userInfo().username
+  const actor = options.by ?? systemUser()
   const deps = await openRuns(pool, databaseUrl, config)
-  if (id !== undefined) {
-    const row = readRowId(id)
-    const replayed: Replayed = row ? await replayEvent(deps, row, actor, 'cli') : { outcome: 'not_found' }
-    const isDone = replayed.outcome === 'queued' || replayed.outcome === 'read' || replayed.outcome === 'still_unusable'
-    if (options.json && isDone) return { stdout: jsonOutput(replayed), stderr: '', exitCode: 0 }
-    const text = `${visible(`event ${id}`)}: ${outcomeWords[replayed.outcome]}\n`
-    return isDone ? { stdout: text, stderr: '', exitCode: 0 } : { stdout: '', stderr: `oncehook: ${text}`, exitCode: 1 }
-  }
-
+  if (id !== undefined) return replayOne(deps, id, actor, options)
   if (isFiltered) {
     const filter = replayFilter(() => new Date()).safeParse(given)
     if (!filter.success) return usageError(problemsOf(filter.error))
-    const planned = await planRun(deps, filter.data, options.dryRun === true, actor)
-    if (options.dryRun) {
-      const hint = `To carry it out within 15 minutes: oncehook events replay --plan ${planned.id}\n`
-      return options.json
-        ? { stdout: jsonOutput({ plan: planned.id, ...planned }), stderr: '', exitCode: 0 }
-        : { ...runResult(planned, options), stderr: hint }
-    }
-    return runResult(await startRun(deps, planned.id, actor, 'cli'), options)
+    return options.dryRun ? dryRun(deps, filter.data, actor, options) : planAndRun(deps, filter.data, actor, options)
   }
   const known = readRunId(plan)
-  return runResult(known && (await startRun(deps, known, actor, 'cli')), options, 'there is no such plan, or it has expired')
+  return known ? carryOut(deps, known, actor, options) : noSuchPlan
 }
 
 /** `oncehook runs show ID`: the same run as `GET /v1/runs/:id`. */
 export async function showRunCommand(pool: pg.Pool, id: string, options: OutputOptions): Promise<CommandResult> {
   const known = readRunId(id)
-  return runResult(known && (await findRun(pool, known)), options)
+  return runResult(pool, known && (await findRun(pool, known)), options)
 }
 
 /** `oncehook runs stop ID`: as `POST /v1/runs/:id/stop`. */
@@ -84,9 +78,9 @@ export async function stopRunCommand(
   options: OutputOptions & { by?: string | undefined },
 ): Promise<CommandResult> {
   const known = readRunId(id)
-  const run = known && (await stopRun(pool, known, options.by ?? userInfo().username, 'cli'))
+  const run = known && (await stopRun(pool, known, options.by ?? systemUser(), 'cli'))
   const isTooLate = run && run.state !== 'stopped'
-  return isTooLate ? { stdout: '', stderr: 'oncehook: it has ended already\n', exitCode: 1 } : runResult(run, options)
+  return isTooLate ? { stdout: '', stderr: 'oncehook: it has ended already\n', exitCode: 1 } : runResult(pool, run, options)
 }
 
 async function openRuns(pool: pg.Pool, databaseUrl: string, config: Config): Promise<RunDeps> {
@@ -101,50 +95,89 @@ async function openRuns(pool: pg.Pool, databaseUrl: string, config: Config): Pro
   }
 }
 
-function runResult(run: Run | '' | undefined, options: OutputOptions, otherwise = 'no run has this ID'): CommandResult {
+async function replayOne(deps: RunDeps, id: string, actor: string, options: OutputOptions): Promise<CommandResult> {
+  const row = readRowId(id)
+  const replayed: Replayed = row ? await replayEvent(deps, row, actor, 'cli') : { outcome: 'not_found' }
+  const isDone = replayed.outcome === 'queued' || replayed.outcome === 'read' || replayed.outcome === 'still_unusable'
+  if (options.json && isDone) return { stdout: jsonOutput(replayed), stderr: '', exitCode: 0 }
+  const text = `${visible(`event ${id}`)}: ${outcomeWords[replayed.outcome]}\n`
+  return isDone ? { stdout: text, stderr: '', exitCode: 0 } : { stdout: '', stderr: `oncehook: ${text}`, exitCode: 1 }
+}
+
+async function dryRun(deps: RunDeps, filter: RunFilter, actor: string, options: OutputOptions): Promise<CommandResult> {
+  const planned = await planRun(deps, filter, true, actor)
+  if (options.json) return { stdout: jsonOutput({ plan: planned.id, ...planned }), stderr: '', exitCode: 0 }
+  const hint = `To carry it out within 15 minutes: oncehook events replay --plan ${planned.id}\n`
+  return { stdout: runText(planned, undefined, options), stderr: hint, exitCode: 0 }
+}
+
+async function planAndRun(deps: RunDeps, filter: RunFilter, actor: string, options: ReplayOptions): Promise<CommandResult> {
+  const { yes, ask, interrupted } = options
+  const planning = planRun(deps, filter, !yes, actor)
+  const planned = await Promise.race([planning, aborted(interrupted)])
+  if (!planned) {
+    // It goes on in vain until the connections are closed.
+    planning.catch(() => undefined)
+    return { stdout: '', stderr: 'Interrupted: nothing was started.\n', exitCode: INTERRUPTED }
+  }
+  if (!yes && ask) {
+    const forecast = forecastText(planned.events, planned.forecast as Forecast) // made a moment ago
+    const answer = await ask(words(`${forecast}   Start? [y/N] `, options))
+    if (answer === undefined) return { stdout: '', stderr: '\nInterrupted: nothing was started.\n', exitCode: INTERRUPTED }
+    if (!/^y(es)?$/i.test(answer.trim())) return { stdout: '', stderr: 'Nothing was started.\n', exitCode: 1 }
+  }
+  return carryOut(deps, planned.id, actor, options)
+}
+
+const noSuchPlan: CommandResult = { stdout: '', stderr: 'oncehook: there is no such plan, or it has expired\n', exitCode: 1 }
+
+async function carryOut(deps: RunDeps, id: string, actor: string, options: ReplayOptions): Promise<CommandResult> {
+  const run = await startRun(deps, id, actor, 'cli')
+  if (!run) return noSuchPlan
+  const watched = options.wait ? await watchRun(deps.pool, id, options, options) : undefined
+  if (!watched) return runResult(deps.pool, run, options)
+  const result = await runResult(deps.pool, watched.run, options)
+  return { ...result, ...endOf(watched, options) }
+}
+
+/** How the command ends that has watched a run. */
+function endOf(watched: Watched, options: OutputOptions): Pick<CommandResult, 'stderr' | 'exitCode'> {
+  const { run, emails, end } = watched
+  const processed = run.done - (run.statuses.pending ?? 0)
+  const soFar = `${countText(processed)} of ${countText(run.events)} events were processed, ${countText(emails.sent)} emails sent`
+  const show = `oncehook runs show ${run.id}`
+  if (end === 'interrupted') {
+    const goesOn = `The workers go on with the rest: ${show}, or stop it: oncehook runs stop ${run.id}`
+    return { stderr: `Interrupted: ${soFar}. ${goesOn}\n`, exitCode: INTERRUPTED }
+  }
+  if (end === 'stalled') {
+    const why = 'Nothing has moved for a while: is a worker running, and sending not paused?'
+    return { stderr: `${mark('ask', `${why} So far ${soFar}. ${show}`, options)}\n`, exitCode: 4 }
+  }
+  if (end === 'stopped') return { stderr: `Stopped by somebody: ${soFar}.\n`, exitCode: 4 }
+  const failures = failuresOf(watched)
+  return failures === 0
+    ? { stderr: '', exitCode: 0 }
+    : { stderr: `${mark('ask', `${countText(failures)} failed: oncehook events list --status failed`, options)}\n`, exitCode: 4 }
+}
+
+function aborted(signal: AbortSignal | undefined): Promise<undefined> {
+  return new Promise((resolve) => {
+    if (signal?.aborted) resolve(undefined)
+    signal?.addEventListener('abort', () => resolve(undefined), { once: true })
+  })
+}
+
+async function runResult(
+  pool: pg.Pool,
+  run: Run | '' | undefined,
+  options: OutputOptions,
+  otherwise = 'no run has this ID',
+): Promise<CommandResult> {
   if (!run) return { stdout: '', stderr: `oncehook: ${otherwise}\n`, exitCode: 1 }
-  return { stdout: options.json ? jsonOutput(run) : words(runText(run), options), stderr: '', exitCode: 0 }
-}
-
-function runText(run: Run): string {
-  const { state, id, events, next_since, done, queued, read_anew, statuses } = run
-  const rest = done - queued - read_anew
-  const progress = [
-    `${done} gone through: ${queued} to be processed again`,
-    ...(read_anew > 0 ? [`${read_anew} read anew`] : []),
-    ...(rest > 0 ? [`${rest} left as they are`] : []),
-  ]
-  const now = Object.entries(statuses).map(
-    ([status, count]) => `${count} ${eventLabels[status as keyof typeof eventLabels].word.toLowerCase()}`, // of that column's check
-  )
-  return [
-    `${stateWords[state]}   run ${id}   ${events} ${events === 1 ? 'event' : 'events'}`,
-    ...(next_since === null ? [] : [`More match than one run takes: plan again with --since ${next_since.toISOString()}`]),
-    ...(run.forecast === null || state !== 'planned' ? [] : forecastLines(run.forecast as Forecast)), // kept as it was made
-    ...(state === 'planned' ? [] : [progress.join(', ')]),
-    ...(now.length === 0 ? [] : [`Now: ${now.join(', ')}`]),
-    ...(run.started_at === null ? [] : [`Started ${timeText(run.started_at)} UTC by ${visible(run.started_by ?? '')}`]),
-    ...(run.stopped_by === null ? [] : [`Stopped ${timeText(run.ended_at)} UTC by ${visible(run.stopped_by)}`]),
-    '',
-  ].join('\n')
-}
-
-function forecastLines({ events, emails }: Forecast): string[] {
-  const held = Object.entries(emails.held).map(
-    ([status, count]) => [count, `held by a send: ${sendLabels[status as keyof typeof sendLabels].word.toLowerCase()}`] as const, // its keys are statuses
-  )
-  const ofEvents = Object.entries(events).map(([each, count]) => [count, prospectWords[each as keyof typeof events]] as const)
-  const lines = (list: readonly (readonly [number, string])[]) => list.map(([count, text]) => `  ${count} ${text}`)
-  return [
-    'Events:',
-    ...lines(ofEvents),
-    'Emails:',
-    ...lines([
-      [emails.would_send, 'would be sent'],
-      ...held,
-      ...(emails.key_taken > 0 ? [[emails.key_taken, 'not: the key belongs to a send to somebody else'] as const] : []),
-    ]),
-  ]
+  if (options.json) return { stdout: jsonOutput(run), stderr: '', exitCode: 0 }
+  const emails = run.started_at === null ? undefined : await countRunEmails(pool, run.id)
+  return { stdout: runText(run, emails, options), stderr: '', exitCode: 0 }
 }
 
 const outcomeWords: Record<Replayed['outcome'], string> = {
@@ -155,25 +188,4 @@ const outcomeWords: Record<Replayed['outcome'], string> = {
   unknown_source: 'its source is not configured',
   emptied: 'retention has emptied its body',
   not_found: 'no such event',
-}
-
-const stateWords: Record<Run['state'], string> = {
-  planned: 'Planned',
-  running: 'Running',
-  stopped: 'Stopped',
-  done: 'Done',
-}
-
-const prospectWords: Record<keyof Forecast['events'], string> = {
-  wants_emails: 'want emails',
-  no_rule: 'match no rule',
-  no_email: 'match a rule that wants no email',
-  fails: 'fail: a rule throws, or builds no usable key',
-  needs_confirm: "have to be confirmed first, which a dry run doesn't do",
-  settles: 'are delivery events',
-  read_anew: 'are to be read anew',
-  pending: 'wait to be processed already',
-  emptied: 'have lost their body to retention',
-  source_gone: 'are of a source that is not configured',
-  not_looked_at: 'not looked at: time was up',
 }

@@ -1,28 +1,40 @@
-import { userInfo } from 'node:os'
 import type pg from 'pg'
 import type { CommandResult } from '../cli.ts'
 import { openJobs } from '../follow-ups/queue.ts'
-import { messageIdSchema, reasonSchema } from '../ops/decision-routes.ts'
-import { findSend } from '../ops/send-queries.ts'
-import { sendLabels } from '../ops/words.ts'
-import { type Decided, decide } from '../sends/decide.ts'
-import { jsonOutput, type OutputOptions, painted, tag, usageError, visible } from './output.ts'
+import { createLog } from '../log.ts'
+import { decideSend, messageIdSchema, reasonSchema } from '../ops/decide-send.ts'
+import { findSend, type Send } from '../ops/send-queries.ts'
+import { exactTimeText, sendLabels } from '../ops/words.ts'
+import type { Decided } from '../sends/decide.ts'
+import { systemUser } from './environment.ts'
+import { jsonOutput, mark, type OutputOptions, painted, tag, usageError, visible } from './output.ts'
+import { type Conversation, INTERRUPTED } from './terminal.ts'
 
-export interface ResolveOptions extends OutputOptions {
-  sent?: boolean | undefined
-  abandoned?: boolean | undefined
-  retry?: boolean | undefined
+export interface ResolveOptions extends OutputOptions, Pick<Partial<Conversation>, 'ask'> {
+  decision?: string | undefined
   reopen?: boolean | undefined
-  reason: string
+  /** Needed, but for a plan, which has its own. */
+  reason?: string | undefined
+  /** What is for many sends at once. */
+  keys?: string[] | undefined
+  filter?: string | undefined
+  plan?: string | undefined
+  dryRun?: boolean | undefined
   messageId?: string | undefined
   /** The version that was seen; without it the send is taken as it is now. */
   version?: number | undefined
+  /** The words that a resend wants, where nobody can be asked for them. */
+  confirm?: string | undefined
   by?: string | undefined
   /** Of the settings: how fast the workers call. */
   sendsPerMinute?: number | undefined
+  /** Of the configuration: nobody but this service sends with the account. */
+  isExclusive: boolean
 }
 
-const decisions = ['sent', 'abandoned', 'retry', 'reopen'] as const
+export const decisions = ['sent', 'abandoned', 'retry'] as const
+/** What a person types who knows that a resend can't be undone. */
+export const CONFIRMATION = 'send again'
 
 /** `oncehook sends resolve KEY`: the same decision as `POST /v1/sends/:key/resolve` and `…/reopen`, audited under a person's name. */
 export async function resolveCommand(
@@ -31,43 +43,87 @@ export async function resolveCommand(
   key: string,
   options: ResolveOptions,
 ): Promise<CommandResult> {
-  const [decision, ...more] = decisions.filter((each) => options[each] === true)
-  if (!decision || more.length > 0)
-    return usageError([{ path: 'decision', message: 'say one of --sent, --abandoned, --retry and --reopen' }])
+  const ofMany = (['keys', 'filter', 'plan', 'dryRun'] as const).find((each) => options[each] !== undefined)
+  if (ofMany)
+    return usageError([{ path: ofMany === 'dryRun' ? 'dry-run' : ofMany, message: 'is for many: without a key before it' }])
+  const decision = options.reopen ? 'reopen' : decisions.find((each) => each === options.decision)
+  if (!decision || (options.reopen && options.decision !== undefined))
+    return usageError([{ path: 'decision', message: `say one of ${decisions.join(', ')}, or --reopen` }])
   if (options.messageId !== undefined && decision !== 'sent')
-    return usageError([{ path: 'message-id', message: 'goes with --sent' }])
-  const reason = reasonSchema.safeParse(options.reason)
+    return usageError([{ path: 'message-id', message: 'goes with --decision sent' }])
+  const reason = reasonSchema.safeParse(options.reason ?? '')
   if (!reason.success) return usageError(reason.error.issues.map(({ message }) => ({ path: 'reason', message })))
   const messageId = messageIdSchema.optional().safeParse(options.messageId)
   if (!messageId.success) return usageError(messageId.error.issues.map(({ message }) => ({ path: 'message-id', message })))
   const seen = key.includes('\0') ? undefined : await findSend(pool, key, options.sendsPerMinute)
-  if (!seen) return { stdout: '', stderr: `oncehook: no send has the key ${visible(key)}\n`, exitCode: 1 }
-
-  const by = {
-    reason: reason.data,
-    version: options.version ?? seen.version,
-    actor: options.by ?? userInfo().username,
-    via: 'cli',
+  if (!seen) return notFound(key)
+  const version = options.version ?? seen.version
+  if (decision === 'retry') {
+    // Before anybody is asked to risk what can't be done anyway.
+    if (!seen.needs_review) return refused({ ...seen, outcome: 'not_allowed' }, version, seen, options)
+    const refusal = await confirmed(`If the first email did go out, ${seen.recipient} gets it twice.`, options)
+    if (refusal) return refusal
   }
+  const by = { reason: reason.data, version, actor: options.by ?? systemUser(), via: 'cli' }
   const { enqueueSends } = await openJobs(databaseUrl)
-  const decided = await decide(
-    pool,
-    enqueueSends,
+  const decided = await decideSend(
+    { pool, enqueueSends, isExclusive: () => options.isExclusive, log: createLog('silent', 'cli') },
     key,
     decision === 'sent' ? { decision, messageId: messageId.data, ...by } : { decision, ...by },
   )
-  if (decided.outcome !== 'decided') return { stdout: '', stderr: `oncehook: ${refusalOf(decided)}\n`, exitCode: 1 }
-  const send = await findSend(pool, key, options.sendsPerMinute)
-  if (!send) throw new Error('a send that was decided has vanished')
-  if (options.json) return { stdout: jsonOutput(send), stderr: '', exitCode: 0 }
-  const status = painted(tag(sendLabels[send.status], options), options)
+  const now = await findSend(pool, key, options.sendsPerMinute)
+  if (!now) return notFound(key)
+  if (decided.outcome !== 'decided') return refused(decided, version, now, options)
+  if (options.json) return { stdout: jsonOutput(now), stderr: '', exitCode: 0 }
+  const status = painted(tag(sendLabels[now.status], options), options)
   return { stdout: `${status}  ${visible(key)}\n`, stderr: '', exitCode: 0 }
 }
 
-function refusalOf(decided: Exclude<Decided, { outcome: 'decided' }>): string {
-  if (decided.outcome === 'not_found') return 'no send has this key'
-  if (decided.outcome === 'message_taken')
-    return 'another call has this message ID, its events name another recipient, or no call of this send can have it'
-  if (decided.outcome === 'stale') return `the send has changed since: it is ${decided.status} now, version ${decided.version}`
-  return `a send that is ${decided.status} can't be decided so; --reopen first`
+const notFound = (key: string): CommandResult => ({
+  stdout: '',
+  stderr: `oncehook: no send has the key ${visible(key)}\n`,
+  exitCode: 1,
+})
+
+/** A resend can't be undone: whoever wants it says so in words. Answers how the command ends if they don't. */
+export async function confirmed(
+  risk: string,
+  { confirm, ask, ...options }: Pick<ResolveOptions, 'confirm' | 'ask'> & OutputOptions,
+): Promise<CommandResult | undefined> {
+  if (confirm === CONFIRMATION) return undefined
+  if (confirm !== undefined || !ask)
+    return usageError([{ path: 'confirm', message: `${visible(risk)} Say --confirm '${CONFIRMATION}' if it is to be so` }])
+  const answer = await ask(`${mark('ask', `${risk} Type "${CONFIRMATION}":`, options)} `)
+  if (answer === undefined) return { stdout: '', stderr: '\nInterrupted: nothing was changed.\n', exitCode: INTERRUPTED }
+  if (answer.trim() === CONFIRMATION) return undefined
+  return { stdout: '', stderr: 'Nothing was changed.\n', exitCode: 1 }
+}
+
+function refused(
+  decided: Exclude<Decided, { outcome: 'decided' }>,
+  version: number,
+  now: Send,
+  options: OutputOptions,
+): CommandResult {
+  const result = (text: string, exitCode: 1 | 3) => ({
+    stdout: '',
+    stderr: `${mark('bad', `Not saved: ${text}`, options)}\n`,
+    exitCode,
+  })
+  if (decided.outcome === 'stale') return result(`changed while you decided. ${changeText(version, now, options)}`, 3)
+  if (decided.outcome === 'not_allowed')
+    return result(`it is "${sendLabels[now.status].word}" by now, which can't be decided so; --reopen first.`, 3)
+  return result('another call has this message ID, its events name another recipient, or no call of this send can have it.', 1)
+}
+
+/** What has happened to a send since it was seen in this version. */
+function changeText(version: number, now: Send, { zone }: OutputOptions): string {
+  const versions = `(version ${version} → ${now.version})`
+  const settlement = now.settlements.at(-1)
+  // Written in one transaction, so that both have its time.
+  if (!settlement || now.settled_at?.getTime() !== settlement.at.getTime())
+    return `It is "${sendLabels[now.status].word}" now ${versions}.`
+  const who = settlement.event === null ? settlement.actor.replace(/^person:/, '') : 'a delivery report'
+  const time = exactTimeText(settlement.at, zone).replace(/^\S+ (\S{8})\.\d{3}/, '$1')
+  return `${time} ${who} settled it as ${settlement.to_state} ${versions}.`
 }

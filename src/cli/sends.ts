@@ -1,13 +1,18 @@
 import type { CommandResult } from '../cli.ts'
+import type { Config } from '../config.ts'
 import type { Db } from '../db.ts'
+import { createFingerprints, type Fingerprints, readFingerprintKey } from '../events/fingerprint.ts'
 import { problemsOf, sendFilter } from '../ops/filters.ts'
 import { findSend, listSends, type Send, type SendRow } from '../ops/send-queries.ts'
-import { answerSentence, sendLabels, timeText } from '../ops/words.ts'
+import { findStory, type SendStory } from '../ops/send-story.ts'
+import type { SecretText } from '../ops/story-lines.ts'
+import { answerSentence, durationText, exactTimeText, sendLabels, timeText } from '../ops/words.ts'
+import type { Suggestion } from '../sends/suggest.ts'
+import { resolveLine } from './command-line.ts'
 import {
   jsonOutput,
   listHint,
   type OutputOptions,
-  offsetText,
   painted,
   table,
   tabSeparated,
@@ -27,25 +32,47 @@ export interface ListSendsOptions extends OutputOptions, Rate {
   recipient?: string | undefined
   q?: string | undefined
   since?: string | undefined
+  until?: string | undefined
+  policy?: string | undefined
+  source?: string | undefined
   limit?: number | undefined
   cursor?: string | undefined
 }
 
 /** `oncehook sends list`: the same rows as `GET /v1/sends`. */
 export async function listSendsCommand(db: Db, options: ListSendsOptions): Promise<CommandResult> {
-  const { status, recipient, q, since, limit, cursor } = options
-  const filter = sendFilter(() => new Date()).safeParse({ status, recipient, q, since, limit: limit?.toString(), cursor })
+  const { status, recipient, q, since, until, policy, source, limit, cursor } = options
+  const given = { status, recipient, q, since, until, policy, source, limit: limit?.toString(), cursor }
+  const filter = sendFilter(() => new Date()).safeParse(given)
   if (!filter.success) return usageError(problemsOf(filter.error))
   const page = await listSends(db, filter.data, options.sendsPerMinute)
   const stderr = listHint(page.sends.length, 'send', page.next_cursor, options)
   return { stdout: options.json ? jsonOutput(page) : rowsText(page.sends, options), stderr, exitCode: 0 }
 }
 
-/** `oncehook sends show KEY`: the same send as `GET /v1/sends/:key`, as an answer and a timeline. */
-export async function showSendCommand(db: Db, key: string, options: OutputOptions & Rate): Promise<CommandResult> {
+/**
+ * `oncehook sends show KEY`: the same send as `GET /v1/sends/:key`, as an answer and a timeline; one that needs a decision with what the
+ * evidence suggests.
+ */
+export async function showSendCommand(
+  db: Db,
+  key: string,
+  { sources = new Map(), ...options }: OutputOptions & Rate & { sources?: Config['sources'] | undefined },
+): Promise<CommandResult> {
   const send = key.includes('\0') ? undefined : await findSend(db, key, options.sendsPerMinute)
   if (!send) return { stdout: '', stderr: `oncehook: no send has the key ${visible(key)}\n`, exitCode: 1 }
-  return { stdout: options.json ? jsonOutput(send) : sendText(send, options), stderr: '', exitCode: 0 }
+  if (options.json) return { stdout: jsonOutput(send), stderr: '', exitCode: 0 }
+  const story = await findStory(db, send, secretText(sources, createFingerprints(await readFingerprintKey(db))))
+  return { stdout: sendText(send, story, options), stderr: '', exitCode: 0 }
+}
+
+/** Which secret of a source it is, where the configuration knows it. */
+function secretText(sources: Config['sources'], fingerprints: Fingerprints): SecretText {
+  return (name, fingerprint) => {
+    const secrets = sources.get(name)?.secrets ?? []
+    const place = fingerprints(secrets).indexOf(fingerprint)
+    return place < 0 ? `secret ${fingerprint}` : `secret ${place + 1} of ${secrets.length}`
+  }
 }
 
 function rowsText(sends: readonly SendRow[], options: OutputOptions): string {
@@ -67,33 +94,52 @@ function rowsText(sends: readonly SendRow[], options: OutputOptions): string {
     tag(sendLabels[send.status], options),
     { text: send.dedupe_key },
     { text: send.recipient },
-    { text: timeText(send.queued_at) },
-    { text: [whyOf(send), send.eta && `at about ${timeText(send.eta)}`].filter(Boolean).join(', ') },
+    { text: timeText(send.queued_at, options.zone) },
+    {
+      text: [isOver(send) ? '' : whyOf(send), send.eta && `at about ${timeText(send.eta, options.zone)}`]
+        .filter(Boolean)
+        .join(', '),
+    },
   ])
-  return table(['STATUS', 'KEY', 'TO', 'ASKED FOR (UTC)', 'WHY'], rows, [4, 1, 2], options)
+  return table(['STATUS', 'KEY', 'TO', `ASKED FOR (${options.zone ?? 'UTC'})`, 'WHY'], rows, [4, 1, 2], options)
 }
 
+/** What went wrong before has been settled since. */
+const isOver = ({ status }: SendRow) => status === 'sent' || status === 'delivered'
 const whyOf = (send: SendRow): string => send.last_error ?? (send.bounce_kind === null ? '' : `${send.bounce_kind} bounce`)
 
-function sendText(send: Send, options: OutputOptions): string {
-  const say = (text: string) => words(text, options)
-  const [first] = send.timeline
-  const times = send.timeline.map(({ at }, index) =>
-    index === 0 || !first ? at.toISOString().replace('T', ' ') : offsetText(at.getTime() - first.at.getTime()),
+function sendText(send: Send, { lines, evidence }: SendStory, options: OutputOptions): string {
+  const say = (text: string) => words(visible(text), options)
+  const [first] = lines
+  const offset = (at: Date) => `+${durationText(at.getTime() - (first?.at.getTime() ?? 0))}`
+  const times = lines.map(({ at, until }, index) =>
+    say((index === 0 ? exactTimeText(at, options.zone) : offset(at)) + (until === null ? '' : ` → ${offset(until)}`)),
   )
-  const timeWidth = Math.max(0, ...times.map((time) => time.length))
-  const lines = send.timeline.map(
-    ({ kind, text }, index) =>
-      `  ${times[index]?.padStart(timeWidth)}  ${kind.replace('_', '-').padEnd(9)}  ${say(visible(text))}`,
-  )
+  const width = (texts: readonly string[]) => Math.max(0, ...texts.map((text) => text.length))
+  const titles = lines.map(({ title }) => title.toLowerCase())
   return [
-    `${painted(tag(sendLabels[send.status], options), options)}   ${visible(send.dedupe_key)} ${say('→')} ${visible(send.recipient)}`,
-    say(visible(answerSentence(send))),
-    ...askersOf(send).map((line) => say(visible(line))),
+    `${painted(tag(sendLabels[send.status], options), options)}   ${visible(send.dedupe_key)} ${words('→', options)} ${visible(send.recipient)}`,
+    say(answerSentence(send, options.zone)),
+    ...askersOf(send).map(say),
     ...(send.subject === null ? [] : [`Subject: ${visible(send.subject)}`]),
-    ...lines,
+    ...lines.map(({ pieces }, index) => {
+      const text = pieces.map((piece) => (typeof piece === 'string' ? piece : piece.text)).join('')
+      return `  ${times[index]?.padStart(width(times))}  ${titles[index]?.padEnd(width(titles))}  ${say(text)}`
+    }),
+    ...(evidence?.suggestion ? suggestionLines(send, evidence.suggestion) : []).map(say),
     '',
   ].join('\n')
+}
+
+/** What the evidence suggests, and the very command that does it. */
+function suggestionLines({ dedupe_key: key }: Send, { verdict, grade, message_id, explanation }: Suggestion): string[] {
+  if (verdict === 'cant_tell')
+    return [`Can't tell: ${explanation}`, `  ${resolveLine(key, { decision: 'sent|abandoned|retry' })}`]
+  const line =
+    verdict === 'sent'
+      ? resolveLine(key, { decision: 'sent', ...(message_id !== null && { messageId: message_id }) })
+      : resolveLine(key, { decision: 'abandoned' })
+  return [`Suggested: ${verdict === 'sent' ? `sent (grade ${grade})` : 'not sent'}   ${line}`, `  ${explanation}`]
 }
 
 /** Several events that made one email, and why they did. */

@@ -3,8 +3,19 @@ import type { Config } from '../config.ts'
 import type { Db } from '../db.ts'
 import { createFingerprints, readFingerprintKey } from '../events/fingerprint.ts'
 import { findSource, listSources, type Setup, type SourceRow } from '../ops/source-queries.ts'
-import { timeText } from '../ops/words.ts'
-import { type Cell, jsonOutput, listHint, type OutputOptions, painted, table, tabSeparated, visible, words } from './output.ts'
+import { ageText, countText, shareText, zonedTimeText } from '../ops/words.ts'
+import {
+  type Cell,
+  jsonOutput,
+  listHint,
+  manyText,
+  type OutputOptions,
+  painted,
+  table,
+  tabSeparated,
+  visible,
+  words,
+} from './output.ts'
 
 interface Given {
   config: Config
@@ -42,17 +53,21 @@ function rowsText(sources: readonly SourceRow[], options: OutputOptions): string
     )
   }
   if (sources.length === 0) return ''
-  const rows = sources.map(({ name, provider, last_verified_at, last_24_hours, secrets }): Cell[] => [
-    { text: name },
-    { text: words(provider ?? '–', options) },
-    { text: words(timeText(last_verified_at), options) },
-    ...Object.entries(last_24_hours).map(
-      ([outcome, count]): Cell => ({ text: String(count), ...(outcome === 'refused' && count > 0 && { tone: 'bad' }) }),
-    ),
-    { text: secretsText(secrets) },
-  ])
-  const counts = ['ACCEPTED', 'DUPLICATE', 'QUARANTINED', 'REFUSED', 'OTHER']
-  return table(['SOURCE', 'PROVIDER', 'LAST VERIFIED (UTC)', ...counts, 'SECRETS'], rows, [8, 0, 1], options)
+  const now = new Date()
+  const rows = sources.map(({ name, provider, last_verified_at, last_24_hours, secrets }): Cell[] => {
+    const { refused, ...counts } = last_24_hours
+    const all = Object.values(counts).reduce((sum, count) => sum + count, refused)
+    return [
+      { text: name },
+      { text: words(provider ?? '–', options) },
+      { text: last_verified_at === null ? 'never' : `${ageText(last_verified_at, now)} ago` },
+      ...Object.values(counts).map((count): Cell => ({ text: countText(count), isFigure: true })),
+      { text: refused === 0 ? '0' : words(shareText(refused, all), options), ...(refused > 0 && { tone: 'bad' }) },
+      { text: secretsText(secrets) },
+    ]
+  })
+  const headers = ['SOURCE', 'PROVIDER', 'VERIFIED', 'NEW', 'AGAIN', 'QUARANTINED', 'OTHER', 'REFUSED', 'SECRETS']
+  return table(headers, rows, [8, 1, 0], options)
 }
 
 const secretsText = (secrets: SourceRow['secrets']) =>
@@ -63,19 +78,20 @@ const secretsText = (secrets: SourceRow['secrets']) =>
 
 function sourceText(source: SourceRow, options: OutputOptions): string {
   const say = (text: string) => words(text, options)
+  const at = (time: Date | null) => zonedTimeText(time, options.zone)
   const { name, is_configured, title, mode, url, warnings, last_24_hours, refused, secrets } = source
-  const counts = Object.entries(last_24_hours).map(([outcome, count]) => `${count} ${outcome}`)
+  const counts = Object.entries(last_24_hours).map(([outcome, count]) => `${countText(count)} ${outcome}`)
   return [
     [name, ...(is_configured ? [title, `${mode} mode`, url] : ['not configured any more'])].join('   '),
     ...warnings.map((warning) => painted({ text: say(visible(`Warning: ${warning}`)), tone: 'ask' }, options)),
-    say(source.last_verified_at === null ? 'Never verified' : `Last verified ${timeText(source.last_verified_at)} UTC`),
+    say(source.last_verified_at === null ? 'Never verified' : `Last verified ${at(source.last_verified_at)}`),
     say(`Last 24 hours: ${counts.join(' · ')}`),
     ...refused.map(({ cause, explanation, count, last_at }) =>
-      say(visible(`  refused ${count} times, last about ${timeText(last_at)} UTC: ${cause}: ${explanation}`)),
+      say(visible(`  refused ${manyText(count, 'time')}, last about ${at(last_at)}: ${cause}: ${explanation}`)),
     ),
     ...secrets.map(({ position, fingerprint, advice, verified, last_verified_at }) => {
-      const last = last_verified_at === null ? '' : `, last ${timeText(last_verified_at)} UTC`
-      return say(`  secret ${position ?? '–'}  ${fingerprint}  ${advice}: verified ${verified} times${last}`)
+      const last = last_verified_at === null ? '' : `, last ${at(last_verified_at)}`
+      return say(`  secret ${position ?? '–'}  ${fingerprint}  ${advice}: verified ${manyText(verified, 'time')}${last}`)
     }),
     '',
   ].join('\n')

@@ -40,13 +40,13 @@ function untilSignal(ignoreForMs = 0): Promise<undefined> {
   })
 }
 
-function banner({ url, databaseUrl, operatorToken, config, testKeys, sandbox }: Launched): string {
+function banner({ url, databaseUrl, operatorToken, pageUrl, config, testKeys, sandbox }: Launched): string {
   const line = (name: string, value: string) => `  ${name.padEnd(14)}  ${value}\n`
   const bearer = `-H 'Authorization: Bearer ${operatorToken}'`
   return `
 Oncehook is running. Ctrl-C stops it; the data stays in .data/.
 
-${line('webhooks', `${url}/webhooks/{${[...config.sources.keys()].join(',')}}`)}${line('api', `${url}/v1/sends  ${url}/v1/events`)}${
+${line('ops page', pageUrl)}${line('webhooks', `${url}/webhooks/{${[...config.sources.keys()].join(',')}}`)}${line('api', `${url}/v1/sends  ${url}/v1/events`)}${
   sandbox
     ? line('email sandbox', `${sandbox.url}/_sandbox/ledger  (no real email leaves this machine)`)
     : line('email api', 'not the sandbox: real emails may go out')

@@ -2,6 +2,8 @@ import type pg from 'pg'
 import type { CommandResult } from '../cli.ts'
 import { emptyOldBodies, forgetOldMinutes, sweepEvents } from '../events/sweeps.ts'
 import { findEventsWithoutJob, findSendsWithoutJob, openJobs } from '../follow-ups/queue.ts'
+import { forgetOldSubmissions } from '../ops/page/submissions.ts'
+import { forgetOldSignIns } from '../ops/sessions.ts'
 import { sweepSends } from '../sends/sweeps.ts'
 import type { Settings } from '../settings.ts'
 import { jsonOutput, type OutputOptions, table, tabSeparated, visible } from './output.ts'
@@ -19,6 +21,7 @@ const meanings: Record<string, string> = {
   orphanEvents: 'pending events that got a job',
   emptied: 'old bodies emptied',
   forgotten: 'old rows of what the sources answered',
+  signIns: 'sessions, links and tries of passwords that are over',
 }
 
 /** `oncehook sweep`: what the workers do every half minute, once and now. One sweep that fails keeps no other from running. */
@@ -34,6 +37,8 @@ export async function sweepCommand(
     events: async () => ({ orphanEvents: await sweepEvents(pool, findEventsWithoutJob, jobs.enqueueEvents) }),
     bodies: async () => ({ emptied: await emptyOldBodies(pool, keepBodiesDays) }),
     minutes: async () => ({ forgotten: await forgetOldMinutes(pool, MINUTES_KEPT_DAYS) }),
+    forms: async () => ({ forgotten: await forgetOldSubmissions(pool) }),
+    'sign-ins': async () => ({ signIns: await forgetOldSignIns(pool) }),
   }
   const changed: Record<string, Record<string, number>> = {}
   let stderr = ''
@@ -54,7 +59,7 @@ function changedText(changed: Record<string, Record<string, number>>, options: O
   if (options.width === undefined) return tabSeparated(rows)
   return table(
     ['SWEEP', 'CHANGED', 'WHAT'],
-    rows.map((row) => row.map((text) => ({ text }))),
+    rows.map((row) => row.map((text, column) => ({ text, isFigure: column === 1 }))),
     [2],
     options,
   )

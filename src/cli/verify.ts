@@ -6,7 +6,7 @@ import { hasDoubledFact, type Provider, type ProviderDefinition, type WebhookReq
 import { readEvents, type Unusable } from '../providers/read-events.ts'
 import { createProvider, providers } from '../providers/registry.ts'
 import { type Keyring, type Reason, type Verdict, verify } from '../providers/signature.ts'
-import { jsonOutput, visible } from './output.ts'
+import { jsonOutput, type OutputOptions, painted, visible, words } from './output.ts'
 
 const request = z.looseObject({
   id: z.string().optional(),
@@ -66,7 +66,7 @@ const NO_CHALLENGE = 'A GET is answered only where it is the provider’s check 
 /** Checks the captured requests of a file; exit code 0 says verified, or all as expected, 1 not, 2 that the file can't be judged. */
 export async function verifyFile(
   path: string,
-  options: { json: boolean; sources?: ReadonlyMap<string, ExplainedSource> },
+  options: OutputOptions & { sources?: ReadonlyMap<string, ExplainedSource> },
 ): Promise<{ exitCode: 0 | 1 | 2; stdout: string }> {
   const content = await readRequests(path)
   if ('problem' in content) return { exitCode: 2, stdout: `${path}: ${content.problem}\n` }
@@ -80,7 +80,9 @@ export async function verifyFile(
   const isGood = (result: Result, index: number) => result.verified === (content.requests[index]?.expect?.verified ?? true)
   const stdout = options.json
     ? jsonOutput(content.isList ? results : results[0])
-    : results.map((result, index) => text(result, isGood(result, index), content.requests[index]?.expect !== undefined)).join('')
+    : results
+        .map((result, index) => text(result, isGood(result, index), content.requests[index]?.expect !== undefined, options))
+        .join('')
   return { exitCode: results.every(isGood) ? 0 : 1, stdout }
 }
 
@@ -233,19 +235,20 @@ function lowerCased(headers: CapturedRequest['headers']): Record<string, string[
 }
 
 /** The verdict on a line, and below it, where it is no expected one, why. */
-function text(result: Result, isGood: boolean, isExpectation: boolean): string {
-  const { id, verified, reason, cause, explanation, detail } = result
+function text(result: Result, isGood: boolean, isExpectation: boolean, options: OutputOptions): string {
+  const { id, source, verified, reason, cause, explanation, detail } = result
   const refusal = `refused: ${reason}${cause === undefined || cause === reason ? '' : `, ${cause}`}`
   const verdict = [
-    isGood ? '✓' : '✕',
+    source && `${source}:`,
     id,
     verified ? 'verified' : refusal,
     result.events.map(({ id, type }) => `${id} (${type ?? 'no type'})`).join(', '),
     isExpectation && !isGood && `(expected ${verified ? 'a refusal' : 'verified'})`,
   ]
   const why = isExpectation && isGood ? [] : [explanation, detail]
+  const line = `${isGood ? '✓' : '✕'}  ${visible(verdict.filter(Boolean).join('  '))}`
   return [
-    visible(verdict.filter(Boolean).join('  ')),
+    painted({ text: words(line, options), tone: isGood ? 'good' : 'bad' }, options),
     ...why.filter((line) => line !== undefined).map((line) => `   ${visible(line)}`),
   ]
     .map((line) => `${line}\n`)

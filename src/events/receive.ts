@@ -34,9 +34,10 @@ export type Received =
 
 /**
  * Verifies a request over its bytes, reads its events and records them; resolves when they are committed. Nothing is stored
- * without a valid signature, and nothing with one is lost: what can't be read is kept raw, as quarantined.
+ * without a valid signature, and nothing with one is lost: what can't be read is kept raw, as quarantined. The jobs of its events
+ * carry the request's ID, for the log.
  */
-export async function receive(deps: ReceiveDeps, source: Source, request: WebhookRequest): Promise<Received> {
+export async function receive(deps: ReceiveDeps, source: Source, request: WebhookRequest, requestId?: string): Promise<Received> {
   const { provider } = source
   let verdict = judge(deps, source, request, deps.keys.ring(source))
   if (!verdict.ok && verdict.reason === 'key_unavailable') {
@@ -52,7 +53,7 @@ export async function receive(deps: ReceiveDeps, source: Source, request: Webhoo
   const events = readNewEvents(deps, source, request, sha256)
   const headers = keepHeaders(source, request)
   const recorded = await deps.recorder.record(
-    { source: source.name, body: request.body, sha256, headers, secretIndex, secretFingerprint, events },
+    { source: source.name, body: request.body, sha256, headers, secretIndex, secretFingerprint, events, requestId },
     provider,
   )
   await reached('ingest.committed')

@@ -14,6 +14,12 @@ export interface Recorder {
   record(delivery: Delivery, provider: Provider): Promise<RecordedEvent[]>
 }
 
+/** Those that wait for a batch, now. */
+export interface Waiters {
+  requests: number
+  bytes: number
+}
+
 interface Waiting {
   delivery: Delivery
   provider: Provider
@@ -31,9 +37,13 @@ const MOST_BYTES_WAITING = 64 * 1024 * 1024
 
 /**
  * Records deliveries, the concurrent ones in one shared transaction: while a batch is being committed, the next gathers. No
- * timer holds back a lone one. Waiting is bounded in time, count and bytes.
+ * timer holds back a lone one. Waiting is bounded in time, count and bytes. `onBatch` is told of each transaction.
  */
-export function createRecorder(pool: pg.Pool, jobs: { eventJobsInsert: string; wake: string }): Recorder {
+export function createRecorder(
+  pool: pg.Pool,
+  jobs: { eventJobsInsert: string; wake: string },
+  onBatch: (events: number) => void = () => undefined,
+): Recorder & { waiting(): Waiters } {
   const statement = insertStatement(jobs.eventJobsInsert, jobs.wake)
   const waiting: Waiting[] = []
   let waitingBytes = 0
@@ -43,6 +53,7 @@ export function createRecorder(pool: pg.Pool, jobs: { eventJobsInsert: string; w
   const start = () => {
     while (waiting.length > 0 && (batches === 0 || (batches === 1 && waiting.length >= SECOND_BATCH_FROM))) {
       const batch = takeBatch()
+      onBatch(batch.reduce((sum, { delivery }) => sum + delivery.events.length, 0))
       batches += 1
       void recordBatch(pool, statement, batch).finally(() => {
         batches -= 1
@@ -78,6 +89,7 @@ export function createRecorder(pool: pg.Pool, jobs: { eventJobsInsert: string; w
   }
 
   return {
+    waiting: () => ({ requests: waiting.length, bytes: waitingBytes }),
     record: (delivery, provider) =>
       new Promise((resolve, reject) => {
         if (waiting.length >= MOST_WAITING || waitingBytes + delivery.body.length > MOST_BYTES_WAITING) {

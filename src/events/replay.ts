@@ -12,7 +12,7 @@ export interface ReplayDeps {
   recorder: Recorder
   config(): Config
   isWanted(source: Source, type: string | null): boolean
-  enqueueEvents(tx: Tx, events: readonly string[]): Promise<void>
+  enqueueEvents(tx: Tx, events: readonly string[], request?: string): Promise<void>
 }
 
 export type Replayed =
@@ -23,9 +23,15 @@ export type Replayed =
 
 /**
  * Runs the follow-ups of an event again; the keys that are taken still hold, so a replay can't send twice. One that waited for a
- * person to look at it is let through. Audited.
+ * person to look at it is let through. Audited. Jobs of what is read anew carry the ID of the request that asks.
  */
-export async function replayEvent(deps: ReplayDeps, id: string, actor: string, via: string): Promise<Replayed> {
+export async function replayEvent(
+  deps: ReplayDeps,
+  id: string,
+  actor: string,
+  via: string,
+  requestId?: string,
+): Promise<Replayed> {
   const queued = await inTransaction(deps.pool, async (tx) => {
     const [requeued] = await requeueEvents(tx, deps.enqueueEvents, [id])
     if (requeued) await audit(tx, id, actor, via, requeued.status)
@@ -40,7 +46,7 @@ export async function replayEvent(deps: ReplayDeps, id: string, actor: string, v
   if (!rows[0]) return { outcome: 'not_found' }
   const { status, is_emptied, is_only_bytes } = rows[0]
   if (is_emptied) return { outcome: 'emptied' }
-  return is_only_bytes ? readAnew(deps, id, status, actor, via) : { outcome: 'pending' }
+  return is_only_bytes ? readAnew(deps, { id, status, actor, via, requestId }) : { outcome: 'pending' }
 }
 
 /**
@@ -72,7 +78,16 @@ export async function requeueEvents(
 /** What was unusable, whether it has been read since or not: a row that keeps bytes, and no event that rules could act on. */
 export const isOnlyBytes = `(id_basis = 'body_hash' and type is null)`
 
-async function readAnew(deps: ReplayDeps, id: string, before: string, actor: string, via: string): Promise<Replayed> {
+async function readAnew(
+  deps: ReplayDeps,
+  {
+    id,
+    status: before,
+    actor,
+    via,
+    requestId,
+  }: { id: string; status: string; actor: string; via: string; requestId: string | undefined },
+): Promise<Replayed> {
   const stored = await findStoredRequest(deps.pool, id)
   const source = stored && deps.config().sources.get(stored.source)
   if (!stored || !source) return { outcome: 'unknown_source' }
@@ -95,6 +110,7 @@ async function readAnew(deps: ReplayDeps, id: string, before: string, actor: str
       secretIndex: null,
       secretFingerprint: null,
       events,
+      requestId,
     },
     source.provider,
   )

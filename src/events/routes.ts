@@ -12,8 +12,10 @@ import type { Tallies } from './tallies.ts'
 export interface EventRoutesDeps extends ReceiveDeps {
   config(): Config
   log: Log
-  /** Counts one answer of a source and the seconds it took. */
-  acknowledged(source: string, result: string, seconds: number): void
+  /** Counts one answer of a source and the seconds it took; told with the ID of its request. */
+  acknowledged(source: string, result: string, seconds: number, requestId: string): void
+  /** Told of each request that is taken, and again, negative, when it ends. */
+  underWay?(requests: number, bytes: number): void
   tallies: Tallies
   refusals: Refusals
   /** Bytes of bodies that may be under way at once, before anybody knows whether they are signed. */
@@ -37,9 +39,9 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
       if (!source) return void sendProblem(res, 404, 'unknown_source')
       const report = (result: string, facts: object = {}, level: 'info' | 'warn' = 'info') => {
         const seconds = (performance.now() - started) / 1000
-        deps.acknowledged(source.name, result, seconds)
+        deps.acknowledged(source.name, result, seconds, res.locals.requestId)
         // A refusal is tallied with its cause, which is found out after the answer.
-        if (result !== 'refused') deps.tallies.answered(source.name, result)
+        if (result !== 'refused') deps.tallies.answered(source.name, result, '', seconds)
         deps.log[level](
           { source: source.name, result, ms: Math.round(seconds * 10_000) / 10, request: res.locals.requestId, ...facts },
           'webhook',
@@ -52,8 +54,10 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
         return void sendStorageProblem(res.set('Connection', 'close'), 'too much is under way; deliver again later')
       }
       bytesUnderWay += bytes
+      deps.underWay?.(1, bytes)
       res.once('close', () => {
         bytesUnderWay -= bytes
+        deps.underWay?.(-1, -bytes)
       })
 
       const body = await readRawBody(req, source.maxBodyBytes).catch(asValue(BadBody))
@@ -65,7 +69,7 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
 
       await reached('ingest.read')
       const request = { headers: req.headersDistinct, body, query: queryOf(req) }
-      const received = await receive(deps, source, request).catch(asValue(NotRecorded))
+      const received = await receive(deps, source, request, res.locals.requestId).catch(asValue(NotRecorded))
       if (received instanceof NotRecorded) {
         report('not_recorded', { error: received.cause ?? received }, 'warn')
         return void sendStorageProblem(res, 'not acknowledged; deliver again later')

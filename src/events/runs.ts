@@ -122,7 +122,7 @@ async function continueRun(deps: ReplayDeps, id: string): Promise<boolean> {
   const seen = rows[0]
   if (!seen) return false
   // Outside of the transaction, as it records by one of its own; done twice it finds duplicates.
-  const readAnew = await readBytesAnew(deps, seen.ids, seen.started_by, seen.via)
+  const readAnew = await readBytesAnew(deps, { ...seen, id })
   return inTransaction(deps.pool, async (tx) => {
     const { rowCount } = await tx.query(
       `update runs set done = done + $3, read_anew = read_anew + $4,
@@ -132,21 +132,25 @@ async function continueRun(deps: ReplayDeps, id: string): Promise<boolean> {
       [id, seen.done, seen.ids.length, readAnew],
     )
     if (rowCount !== 1) return false
-    const requeued = await requeueEvents(tx, deps.enqueueEvents, seen.ids)
+    // For the log: what a run brings is known by the run.
+    const requeued = await requeueEvents(tx, (tx, events) => deps.enqueueEvents(tx, events, id), seen.ids)
     await tx.query('update runs set queued = queued + $2 where id = $1', [id, requeued.length])
     return true
   })
 }
 
 /** Reads what is only bytes so far; what can't be read stays before people's eyes. Answers how many could. */
-async function readBytesAnew(deps: ReplayDeps, ids: readonly string[], actor: string, via: string): Promise<number> {
+async function readBytesAnew(
+  deps: ReplayDeps,
+  { id: run, ids, started_by, via }: { id: string; ids: readonly string[]; started_by: string; via: string },
+): Promise<number> {
   const { rows } = await deps.pool.query<{ id: string }>(
     `select id from webhook_events where id = any ($1) and status = 'quarantined' and ${isOnlyBytes} order by id`,
     [ids],
   )
   let read = 0
   for (const { id } of rows) {
-    const replayed = await replayEvent(deps, id, actor, via).catch(() => undefined)
+    const replayed = await replayEvent(deps, id, started_by, via, run).catch(() => undefined)
     if (replayed?.outcome === 'read') read += 1
   }
   return read

@@ -14,6 +14,8 @@ export interface Delivery {
   /** Which secret that was, told apart from all others without telling it. */
   secretFingerprint: string | null
   events: readonly NewEvent[]
+  /** Goes with the jobs, so that the log of a worker can be read together with ours; it is stored nowhere else. */
+  requestId?: string | undefined
 }
 
 /** An event as it is stored first. */
@@ -58,11 +60,11 @@ const column = <Value>(items: readonly Item[], value: (item: Item) => Value): Va
  */
 export function insertStatement(eventJobsInsert: string, wake: string): string {
   return `with places as materialized (
-      select number, body_offset, body_length, holds_several, substring($2::bytea from hash_offset for 32) as sha256
-      from unnest($15::int[], $16::int[], $17::int[], $18::bool[]) with ordinality
-        as place (body_offset, body_length, hash_offset, holds_several, number)
+      select number, body_offset, body_length, holds_several, request, substring($2::bytea from hash_offset for 32) as sha256
+      from unnest($15::int[], $16::int[], $17::int[], $18::bool[], $22::text[]) with ordinality
+        as place (body_offset, body_length, hash_offset, holds_several, request, number)
     ), given as materialized (
-      select given.*, places.sha256,
+      select given.*, places.sha256, places.request,
         -- The bytes of several events stand once in webhook_bodies; cut out for each, they would fill the memory.
         case when not holds_several then substring($1::bytea from body_offset for body_length) end as body
       from unnest($3::text[], $4::text[], $5::text[], $6::bool[], $7::text[], $8::bool[], $9::timestamptz[], $10::text[], $11::text[],
@@ -85,7 +87,8 @@ export function insertStatement(eventJobsInsert: string, wake: string): string {
       order by sha256
       on conflict (sha256) do update set body = excluded.body where webhook_bodies.body is null
     ), new_jobs as (
-      select json_build_object('event', id::text) as data from inserted where status = 'pending'
+      select json_build_object('event', inserted.id::text, 'request', given.request) as data
+      from inserted join given using (source, event_id) where inserted.status = 'pending'
     ), jobs as (${eventJobsInsert})
     select source, event_id, (select ${wake} where exists (select from new_jobs)) as woken from inserted`
 }
@@ -126,6 +129,7 @@ export async function insertEvents(db: Db, statement: string, items: readonly It
       column(items, ({ delivery }) => delivery.secretFingerprint),
       column(items, ({ event }) => event.objectRef),
       column(items, ({ event }) => event.replayKey),
+      deliveries.map(({ requestId }) => requestId ?? null),
     ],
   })
   return new Set(rows.map((row) => eventKey(row.source, row.event_id)))

@@ -18,7 +18,7 @@ export async function sweepEvents(
 const MOST_AT_ONCE = 5_000
 
 /**
- * Empties bodies and headers of closed events older than this, until all are or the process stops. The rows stay for ever, as they
+ * Empties bodies and headers of closed events older than this, and forgets the addresses they named, until all are or the process stops. The rows stay for ever, as they
  * make a redelivery months later harmless. What is pending, failed, quarantined, parked or in conflict keeps its body. Answers how
  * many were emptied.
  */
@@ -29,7 +29,7 @@ export async function emptyOldBodies(db: Db, keepDays: number, stopping?: AbortS
   return emptied
 }
 
-/** Forgets what the sources answered longer ago than this. Answers how many rows went. */
+/** Forgets what the sources answered longer ago than this, and how fast. Answers how many rows went. */
 export async function forgetOldMinutes(db: Db, days = 35, stopping?: AbortSignal): Promise<number> {
   let forgotten = 0
   for (let last = MOST_AT_ONCE; last === MOST_AT_ONCE && !stopping?.aborted; forgotten += last) {
@@ -45,7 +45,19 @@ export async function forgetOldMinutes(db: Db, days = 35, stopping?: AbortSignal
     )
     last = rowCount ?? 0
   }
-  return forgotten
+  return forgotten + (await forgetOldTimes(db, days))
+}
+
+/** It looks through the whole table, which is no large one: at most a row per source and minute of the days that are kept. */
+async function forgetOldTimes(db: Db, days: number): Promise<number> {
+  const { rowCount } = await db.query(
+    `with old as (
+       select source, minute from ack_minutes where minute < now() - $1::int * interval '1 day' order by source, minute for update skip locked
+     )
+     delete from ack_minutes times using old where times.source = old.source and times.minute = old.minute`,
+    [days],
+  )
+  return rowCount ?? 0
 }
 
 async function emptySome(db: Db, keepDays: number): Promise<number> {
@@ -56,6 +68,8 @@ async function emptySome(db: Db, keepDays: number): Promise<number> {
          and not exists (select from webhook_conflicts where event = events.id)
          and not exists (select from delivery_reports where event = events.id and attempt is null)
        order by received_at limit $2 for update skip locked
+     ), forgotten as (
+       delete from event_refs using old where event_id = old.id and position('@' in ref) > 0
      )
      update webhook_events events set body = null, headers = '{}', body_emptied_at = now() from old where events.id = old.id`,
     [keepDays, MOST_AT_ONCE],

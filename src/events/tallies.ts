@@ -1,11 +1,13 @@
-import pg from 'pg'
+import type pg from 'pg'
 import type { Db } from '../db.ts'
 import type { Log } from '../log.ts'
+import { countsOf } from './ack-buckets.ts'
+import { createSums } from './sums.ts'
 
 /** Counts in memory what the sources answer and which secrets verify, and writes it now and again: no answer waits for it. */
 export interface Tallies {
-  /** One answer of a source. Outcome and cause are words of ours, never anything that a sender chose. */
-  answered(source: string, outcome: string, cause?: string): void
+  /** One answer of a source, and how long it took. Outcome and cause are words of ours, never anything that a sender chose. */
+  answered(source: string, outcome: string, cause?: string, seconds?: number): void
   /** One verified request; the fingerprint is empty where no secret says whom to trust. */
   verified(source: string, fingerprint: string): void
   /** Writes what is left. */
@@ -29,10 +31,15 @@ interface Verified {
   last: number
 }
 
-const MINUTE_MS = 60_000
+/** How long the answers 2xx took; an empty source stands for all of them together. */
+interface AckTimes {
+  source: string
+  minute: number
+  counts: number[]
+}
 
-/** Rows that wait in memory while the database is away; what a further row would count is lost. */
-const MOST_ROWS = 10_000
+const acknowledging: readonly string[] = ['accepted', 'duplicate', 'quarantined']
+const MINUTE_MS = 60_000
 
 /** Begins counting for one process; any number of processes add to the same rows. */
 export function createTallies(pool: pg.Pool, log: Log, everyMs = 5_000, now: () => number = Date.now): Tallies {
@@ -49,10 +56,14 @@ export function createTallies(pool: pg.Pool, log: Log, everyMs = 5_000, now: () 
       last: Math.max(one.last, other.last),
     }),
   )
+  const times = createSums<AckTimes>(
+    ({ minute, source }) => `${minute} ${source}`,
+    (one, other) => ({ ...one, counts: one.counts.map((count, bucket) => count + (other.counts[bucket] ?? 0)) }),
+  )
   let isFailing = false
 
   const flush = async () => {
-    if (answers.isEmpty() && secrets.isEmpty()) return
+    if (answers.isEmpty() && secrets.isEmpty() && times.isEmpty()) return
     let client: pg.PoolClient | undefined
     let isDone = false
     try {
@@ -60,6 +71,7 @@ export function createTallies(pool: pg.Pool, log: Log, everyMs = 5_000, now: () 
       client = await pool.connect()
       await answers.flush(client, addAnswers)
       await secrets.flush(client, addVerified)
+      await times.flush(client, addTimes)
       isDone = true
     } catch (error) {
       // Once for each time that the database is away.
@@ -81,9 +93,13 @@ export function createTallies(pool: pg.Pool, log: Log, everyMs = 5_000, now: () 
   let timer = next()
 
   return {
-    answered(source, outcome, cause = '') {
+    answered(source, outcome, cause = '', seconds) {
       const at = now()
-      answers.add({ source, minute: at - (at % MINUTE_MS), outcome, cause, count: 1 })
+      const minute = at - (at % MINUTE_MS)
+      answers.add({ source, minute, outcome, cause, count: 1 })
+      // A refusal takes no commit: with it the times would look better than they are.
+      if (seconds === undefined || !acknowledging.includes(outcome)) return
+      for (const name of [source, '']) times.add({ source: name, minute, counts: countsOf(seconds) })
     },
     verified(source, fingerprint) {
       const at = now()
@@ -96,41 +112,6 @@ export function createTallies(pool: pg.Pool, log: Log, everyMs = 5_000, now: () 
       await flush()
     },
   }
-}
-
-/** Rows that add up in memory by their key until they are written. */
-function createSums<Row>(keyOf: (row: Row) => string, sum: (one: Row, other: Row) => Row) {
-  let rows = new Map<string, Row>()
-  const add = (row: Row) => {
-    const key = keyOf(row)
-    const held = rows.get(key)
-    if (held !== undefined) rows.set(key, sum(held, row))
-    else if (rows.size < MOST_ROWS) rows.set(key, row)
-  }
-  return {
-    add,
-    isEmpty: () => rows.size === 0,
-    async flush(db: Db, write: (db: Db, rows: readonly Row[]) => Promise<void>): Promise<void> {
-      if (rows.size === 0) return
-      const taken = [...rows.values()]
-      rows = new Map()
-      try {
-        await write(db, taken)
-      } catch (error) {
-        if (isSurelyNotWritten(error)) taken.forEach(add)
-        throw error
-      }
-    },
-  }
-}
-
-/**
- * Only what the database itself has refused is counted again with the next flush. After a connection that broke the commit is in
- * doubt, and a few seconds are lost rather than counted twice: a number too low hides no event, as those have rows of their own,
- * while one too high would send people after refusals that never were.
- */
-function isSurelyNotWritten(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && !error.code?.startsWith('57P')
 }
 
 // In the order of their keys, so that two processes that write the same rows don't deadlock.
@@ -170,6 +151,24 @@ async function addVerified(db: Db, rows: readonly Verified[]): Promise<void> {
       rows.map(({ count }) => count),
       rows.map(({ first }) => new Date(first)),
       rows.map(({ last }) => new Date(last)),
+    ],
+  })
+}
+
+async function addTimes(db: Db, rows: readonly AckTimes[]): Promise<void> {
+  await db.query({
+    name: 'add-ack-times',
+    // An array of arrays would be one flat list to unnest.
+    text: `insert into ack_minutes (source, minute, counts)
+      select source, minute, counts::int[] from unnest($1::text[], $2::timestamptz[], $3::text[]) as given (source, minute, counts)
+      order by source, minute
+      on conflict on constraint ack_minutes_once do update set counts = (
+        select array_agg(held + added order by bucket)
+        from unnest(ack_minutes.counts, excluded.counts) with ordinality as sums (held, added, bucket))`,
+    values: [
+      rows.map(({ source }) => source),
+      rows.map(({ minute }) => new Date(minute)),
+      rows.map(({ counts }) => `{${counts.join()}}`),
     ],
   })
 }

@@ -52,7 +52,7 @@ export interface Jobs {
   wake: string
   enqueueSends(tx: Tx, jobs: readonly SendJob[]): Promise<void>
   /** Of events that were here before: replayed ones, and those that the sweep found without a job. New ones go first. */
-  enqueueEvents(tx: Tx, events: readonly string[]): Promise<void>
+  enqueueEvents(tx: Tx, events: readonly string[], request?: string): Promise<void>
 }
 
 /** Reads the library's insert once; throws when the queues are not installed. */
@@ -83,18 +83,18 @@ export async function openJobs(databaseUrl: string): Promise<Jobs> {
           tx,
           SEND,
           sendInsert,
-          jobs.map(({ key, startAfter, urgency }) => ({
-            data: { key },
+          jobs.map(({ key, startAfter, urgency, request }) => ({
+            data: { key, request },
             priority: priorityOf(urgency),
             ...(startAfter && { startAfter: startAfter.toISOString() }),
           })),
         ),
-      enqueueEvents: (tx, events) =>
+      enqueueEvents: (tx, events, request) =>
         enqueue(
           tx,
           PROCESS_EVENT,
           eventInsert,
-          events.map((event) => ({ data: { event }, priority: BACKLOG_PRIORITY })),
+          events.map((event) => ({ data: { event, request }, priority: BACKLOG_PRIORITY })),
         ),
     }
   } finally {
@@ -141,9 +141,19 @@ export async function findEventsWithoutJob(db: Db): Promise<string[]> {
 
 export interface Handlers {
   /** What the event asks for is as urgent as its own job. */
-  processEvent(event: string, isLastTry: boolean, urgency: Urgency): Promise<void>
-  send(key: string): Promise<void>
+  processEvent(event: string, isLastTry: boolean, urgency: Urgency, request: string | undefined): Promise<void>
+  /** The request is the ID of the one that the email goes back to, as far as it is known. */
+  send(key: string, request: string | undefined): Promise<void>
 }
+
+/** What a job is about; a job of the version before has no request, one of a POST without an ID has null. */
+interface JobData {
+  event?: string
+  key?: string
+  request?: string | null
+}
+
+const requestOf = ({ request }: JobData) => (request ? { request } : {})
 
 export interface Workers {
   /** Takes no new jobs, waits for the running ones at most this long, and gives the rest back. */
@@ -173,17 +183,13 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
     [PROCESS_EVENT, []],
     [SEND, []],
   ])
-  const work = async (
-    queue: string,
-    workers: number,
-    handle: (job: JobWithMetadata<Record<string, string>>) => Promise<void>,
-  ) => {
+  const work = async (queue: string, workers: number, handle: (job: JobWithMetadata<JobData>) => Promise<void>) => {
     for (let index = 0; index < workers; index += 1) {
       const id = await boss.work(
         queue,
         // The job of a rule that hangs would hold up the others of its batch.
         { batchSize: 1, includeMetadata: true, perJobResults: true, pollingIntervalSeconds: 1, burstWhenBatchFull: true },
-        async (jobs: JobWithMetadata<Record<string, string>>[]): Promise<JobResult[]> => {
+        async (jobs: JobWithMetadata<JobData>[]): Promise<JobResult[]> => {
           const results = await Promise.all(
             jobs.map(async (job): Promise<JobResult> => {
               try {
@@ -192,7 +198,7 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
                 await reached('job.before_complete')
                 return { id: job.id, status: 'completed' }
               } catch (error) {
-                log.warn({ error, queue, job: job.id, retries: job.retryCount }, 'job failed')
+                log.warn({ error, queue, job: job.id, retries: job.retryCount, ...requestOf(job.data) }, 'job failed')
                 return { id: job.id, status: 'failed' }
               }
             }),
@@ -210,9 +216,10 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
       job.data.event ?? '',
       job.retryCount >= job.retryLimit,
       job.priority === BACKLOG_PRIORITY ? 'backlog' : 'fresh',
+      job.data.request ?? undefined,
     ),
   )
-  await work(SEND, 8, (job) => handlers.send(job.data.key ?? ''))
+  await work(SEND, 8, (job) => handlers.send(job.data.key ?? '', job.data.request ?? undefined))
 
   const listener = listen(databaseUrl, (queue) => {
     for (const id of wake.get(queue) ?? []) boss.notifyWorker(id)

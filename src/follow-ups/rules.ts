@@ -9,6 +9,7 @@ import { acceptForm } from '../sends/address.ts'
 import { rematch, settle } from '../sends/settle.ts'
 import { type EnqueueSends, triggerSend, type Urgency } from '../sends/trigger.ts'
 import { askConfirm, askRule, textOf, type Wanted } from './answers.ts'
+import { noteRefs } from './event-refs.ts'
 import { findPending, metaOf, rulesFor, type StoredEvent } from './stored-event.ts'
 
 export interface ProcessDeps {
@@ -57,6 +58,7 @@ async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: 
       // Settling locks the recipient and the message, which must come before any row. Done twice it changes nothing.
       const locked = await settle(tx, { event: event.id, ...report }, isExclusive)
       await markProcessed(tx, event, { status: 'processed', error: null })
+      await noteRefs(tx, event, payload)
       return locked
     })
     // What is committed by now stands whatever happens here; if it fails, the sweep does it.
@@ -65,12 +67,22 @@ async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: 
         deps.log.warn({ error, event: event.id }, 'matching again failed'),
       )
     }
+    deps.log.info({ event: event.id, source: event.source, emails: 0 }, 'event processed')
     return false
   }
 
   const rules = rulesFor(config, source, event)
-  const close = (closing: Closing, wanted: readonly Wanted[]) =>
-    inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, closing, wanted, isLastTry, urgency))
+  const close = async (closing: Closing, wanted: readonly Wanted[]) => {
+    const isToBeRepeated = await inTransaction(deps.pool, async (tx) => {
+      const repeated = await followUp(tx, deps.enqueue, event, closing, wanted, isLastTry, urgency)
+      await noteRefs(tx, event, payload)
+      return repeated
+    })
+    const failed = wanted.filter((it) => !('send' in it)).length
+    const facts = { event: event.id, source: event.source, emails: wanted.length - failed, ...(failed > 0 && { failed }) }
+    deps.log.info(facts, isToBeRepeated ? 'event tried' : 'event processed')
+    return isToBeRepeated
+  }
   if (rules.length === 0) return close({ status: 'ignored', error: null }, [])
 
   // What follows may await the network, so it comes before the transaction.

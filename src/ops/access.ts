@@ -1,16 +1,16 @@
 import type { RequestHandler, Response } from 'express'
 import { ipKeyGenerator, rateLimit } from 'express-rate-limit'
 import type pg from 'pg'
-import type { z } from 'zod'
 import { sendProblem } from '../problem.ts'
-import { problemsOf } from './filters.ts'
 import { authenticate, type Role } from './tokens.ts'
 
 const FAILED_SIGN_INS_A_MINUTE = 100
 const MAX_TOKEN_LENGTH = 500
 
 /** Answers are about now, and are JSON whatever a browser may think. */
-export const neverCached: RequestHandler = (_req, res, next) => {
+export const neverCached: RequestHandler = (req, res, next) => {
+  // An ETag is the version to decide on; what is told beside it may change without it, so it proves no answer to be the same.
+  delete req.headers['if-none-match']
   res.set({ 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff' })
   next()
 }
@@ -31,6 +31,7 @@ export function bearer(pool: pg.Pool): RequestHandler {
     const caller = token && token.length <= MAX_TOKEN_LENGTH ? await authenticate(pool, token) : undefined
     if (caller) {
       res.locals.caller = caller
+      res.locals.isStillAllowed = async () => (await authenticate(pool, token ?? '')) !== undefined
       return next()
     }
     await refuse(req, res, () => {
@@ -41,6 +42,9 @@ export function bearer(pool: pg.Pool): RequestHandler {
 
 /** Who asks. Set by `bearer`, through which every request has come; locals are untyped. */
 export const callerOf = (res: Response) => res.locals.caller as { name: string; role: Role }
+
+/** Whether the token of a request that lasts would still be let in. Set by `bearer`, too. */
+export const isStillAllowed = (res: Response): Promise<boolean> => (res.locals.isStillAllowed as () => Promise<boolean>)()
 
 /** Lets only these roles through. */
 export function only(...allowed: Role[]): RequestHandler {
@@ -53,13 +57,4 @@ export function only(...allowed: Role[]): RequestHandler {
 /** The last handler of a path. */
 export function methodNotAllowed(allow: string): RequestHandler {
   return (_req, res) => sendProblem(res.set('Allow', allow), 405, 'method_not_allowed')
-}
-
-/** The input as its schema reads it, or undefined after answering what is wrong with it. */
-export function checked<Schema extends z.ZodType>(res: Response, schema: Schema, input: unknown): z.output<Schema> | undefined {
-  const parsed = schema.safeParse(input)
-  if (parsed.success) return parsed.data
-  const detail = input === undefined ? 'needs a JSON body with Content-Type: application/json' : undefined
-  sendProblem(res, 400, 'invalid_request', detail, { errors: problemsOf(parsed.error) })
-  return undefined
 }

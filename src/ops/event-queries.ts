@@ -1,6 +1,7 @@
 import type { Db } from '../db.ts'
 import type { Status } from '../sends/lifecycle.ts'
-import { type EventFilter, type EventStatus, encodeCursor } from './filters.ts'
+import { findIdBounds, searchEvents } from './event-search.ts'
+import { type EventFilter, type EventStatus, encodeCursor, MOST_COUNTED } from './filters.ts'
 
 // Read-only.
 
@@ -74,38 +75,36 @@ export interface WebhookEvent extends EventRow {
   object: ObjectHistory | null
 }
 
-const ROW = `events.id, source, event_id, id_basis, type, livemode, status, occurred_at, events.received_at, processed_at, error, redeliveries,
+/** The columns of a row, of `events`. */
+export const EVENT_ROW = `events.id, source, event_id, id_basis, type, livemode, status, occurred_at, events.received_at, processed_at, error, redeliveries,
   last_redelivered_at, benign_variants, encode(body_sha256, 'hex') as body_sha256, body_emptied_at, object_ref`
 
 // A body that other events share outlives the emptying of this one; then it is no longer this one's.
 const BODY = 'case when body_emptied_at is null then coalesce(events.body, bodies.body) end'
 
-// No name, so that each call is planned for its own filters.
-const LIST = `select ${ROW} from webhook_events events
-  where ($1::text is null or source = $1)
-    and ($2::text is null or event_id = $2)
-    and ($3::text is null or type = $3)
-    and ($4::text[] is null or status = any ($4))
-    and ($5::timestamptz is null or received_at >= $5)
-    and ($6::bigint is null or id < $6)
-  order by id desc
-  limit $7`
-
 /** The events that a filter wants, newest first, and where the next page begins; null when this is the last. */
 export async function listEvents(db: Db, filter: EventFilter): Promise<{ events: EventRow[]; next_cursor: string | null }> {
-  const { source, event_id, type, status, since, limit, cursor } = filter
-  const { rows } = await db.query<EventRow>(LIST, [
-    source ?? null,
-    event_id ?? null,
-    type ?? null,
-    status ?? null,
-    since ?? null,
-    cursor?.[0] ?? null,
-    limit + 1,
-  ])
+  const { limit, since, until } = filter
+  const search = searchEvents(filter, await findIdBounds(db, since, until), limit + 1)
+  // No name, so that each call is planned for its own filters.
+  const { rows } = await db.query<EventRow>(
+    `select ${EVENT_ROW} from webhook_events events where id = any (array(${search.text})) order by id desc limit $10`,
+    search.values,
+  )
   const events = rows.slice(0, limit)
   const last = rows.length > limit ? events.at(-1) : undefined
   return { events, next_cursor: last ? encodeCursor([last.id]) : null }
+}
+
+/** How many events a filter wants, whatever page it is at; `MOST_COUNTED` + 1 where there are more. */
+export async function countEvents(db: Db, filter: EventFilter): Promise<number> {
+  const bounds = await findIdBounds(db, filter.since, filter.until)
+  const search = searchEvents({ ...filter, cursor: undefined }, bounds, MOST_COUNTED + 1, true)
+  const { rows } = await db.query<{ count: number }>(
+    `select count(*)::int as count from (select from (${search.text}) found limit $10) counted`,
+    search.values,
+  )
+  return rows[0]?.count ?? 0
 }
 
 /** One event by its row, with the sends that it caused and what came under its ID with other content. */
@@ -113,7 +112,7 @@ export async function findEvent(db: Db, id: string): Promise<WebhookEvent | unde
   const { rows } = await db.query<
     EventRow & Pick<WebhookEvent, 'headers' | 'secret_index' | 'secret_fingerprint' | 'body_bytes'>
   >(
-    `select ${ROW}, headers, secret_index, secret_fingerprint, length(${BODY}) as body_bytes
+    `select ${EVENT_ROW}, headers, secret_index, secret_fingerprint, length(${BODY}) as body_bytes
      from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256 where events.id = $1`,
     [id],
   )

@@ -1,18 +1,36 @@
 import { Counter, Gauge, Histogram, Registry } from '@prometheus-io/client'
 import type { Db } from '../db.ts'
+import { ACK_BUCKETS_MS } from '../events/ack-buckets.ts'
+import { measureLevels } from './level-metrics.ts'
+import { measureNode, measureProcess, type Pools } from './process-metrics.ts'
 
 export interface Metrics {
   acknowledged(source: string, result: string, seconds: number): void
   refused(source: string, cause: string): void
+  /** One transaction of new events, and how many were in it. */
+  batched(events: number): void
+  /** So many more requests, and bytes of their bodies, are under way; fewer, where negative. */
+  underWay(requests: number, bytes: number): void
   /** The text of /metrics; what stands in tables is counted now, over indexed open rows, and left out while the database is away. */
   text(db: Db): Promise<string>
   contentType: string
 }
 
-/** The metrics of one process. Labels are names from the configuration and results, never anything that a sender chose. */
-export function createMetrics(): Metrics {
+/** What the metrics of a `serve` are read from, beside what they are told. */
+interface Readings {
+  pools?: Pools
+  /** Those that wait for their batch. */
+  waiting?(): { requests: number; bytes: number }
+  sendsPerMinute?: number
+  /** With what the library tells of the process itself. */
+  isWholeProcess?: boolean
+}
+
+/** The metrics of one `serve`. Labels are names from the configuration and results, never anything that a sender chose. */
+export function createMetrics({ pools = {}, waiting, sendsPerMinute, isWholeProcess }: Readings = {}): Metrics {
   const registry = new Registry()
   const registers = [registry]
+  const gauge = (name: string, help: string) => new Gauge({ name, help, registers })
   const acks = new Counter({
     name: 'oncehook_webhook_answers_total',
     help: 'Answers to webhook requests, by source and result.',
@@ -22,7 +40,7 @@ export function createMetrics(): Metrics {
   const seconds = new Histogram({
     name: 'oncehook_webhook_answer_seconds',
     help: 'Seconds from the head of a webhook request to its answer.',
-    buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
+    buckets: ACK_BUCKETS_MS.map((ms) => ms / 1_000),
     registers,
   })
   const refusals = new Counter({
@@ -31,29 +49,29 @@ export function createMetrics(): Metrics {
     labelNames: ['source', 'cause'],
     registers,
   })
-  const sends = new Gauge({
-    name: 'oncehook_open_sends',
-    help: 'Sends that are not closed, by status.',
-    labelNames: ['status'],
+  const batches = new Histogram({
+    name: 'oncehook_batch_events',
+    help: 'Events of one transaction.',
+    buckets: [1, 2, 4, 8, 16, 32, 64, 128, 256, 1_024],
     registers,
   })
-  const events = new Gauge({
-    name: 'oncehook_open_events',
-    help: 'Events that are pending, failed or quarantined.',
-    labelNames: ['status'],
+  const requests = gauge('oncehook_webhook_requests', 'Webhook requests that are not answered yet.')
+  const bytes = gauge('oncehook_webhook_bytes', 'Bytes of bodies of webhook requests that are not answered yet, as announced.')
+  new Gauge({
+    name: 'oncehook_waiting_requests',
+    help: 'Verified webhook requests that wait for the next transaction.',
     registers,
+    collect() {
+      this.set(waiting?.().requests ?? 0)
+    },
   })
-  const oldest = new Gauge({
-    name: 'oncehook_oldest_review_seconds',
-    help: 'Age of the oldest send that needs a decision; 0 without one.',
-    registers,
-  })
-  const held = new Gauge({
-    name: 'oncehook_held',
-    help: 'Whether sending, or the matching of delivery events by recipient, waits for a probe or a person: 1 or 0.',
-    labelNames: ['what'],
-    registers,
-  })
+  gauge('oncehook_call_limit_per_minute', 'Calls of the email API that all workers together may make in a minute.').set(
+    sendsPerMinute ?? 0,
+  )
+  const levels = measureLevels(registry)
+  measureProcess(registry, pools)
+  if (isWholeProcess) measureNode(registry)
+
   return {
     contentType: registry.contentType,
     acknowledged(source, result, took) {
@@ -61,29 +79,13 @@ export function createMetrics(): Metrics {
       seconds.observe(took)
     },
     refused: (source, cause) => refusals.inc({ source, cause }),
+    batched: (events) => batches.observe(events),
+    underWay(more, moreBytes) {
+      requests.inc(more)
+      bytes.inc(moreBytes)
+    },
     async text(db) {
-      const counted = await db
-        .query<{ kind: string; status: string; count: number; oldest: number }>(
-          `select 'send' as kind, status, count(*)::int as count, coalesce(extract(epoch from now() - min(queued_at)), 0)::float8 as oldest
-         from email_sends where status in ('queued', 'claimed', 'sending', 'needs_review', 'rejected') group by status
-         union all
-         select 'event', status, count(*)::int, 0 from webhook_events where status in ('pending', 'failed', 'quarantined') group by status
-         union all
-         select 'held', 'sending', (held_reason is not null)::int, 0 from sending_control
-         union all
-         select 'held', 'matching', (matching = 'suggest')::int, 0 from sending_control`,
-        )
-        .catch(() => undefined)
-      sends.reset()
-      events.reset()
-      oldest.reset()
-      held.reset()
-      if (counted) oldest.set(0)
-      for (const row of counted?.rows ?? []) {
-        if (row.kind === 'held') held.set({ what: row.status }, row.count)
-        else (row.kind === 'send' ? sends : events).set({ status: row.status }, row.count)
-        if (row.status === 'needs_review') oldest.set(row.oldest)
-      }
+      await levels.refresh(db)
       return registry.metrics()
     },
   }

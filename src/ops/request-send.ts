@@ -9,7 +9,6 @@ import { isPerPeriod, policies } from '../sends/policies.ts'
 import { type EnqueueSends, triggerSend } from '../sends/trigger.ts'
 import { findSend, findState, type Send } from './send-queries.ts'
 
-const MAX_DEPTH = 200
 const MAX_WAIT_SECONDS = 30
 const MOST_WAITING = 200
 const POLL_EVERY_MS = 200
@@ -29,17 +28,14 @@ export const sendRequestSchema = z
     path: ['dedupe_key'],
     message: 'policy unguarded adds a part to the key: at most 475 characters',
   })
+  .meta({
+    id: 'SendRequest',
+    example: {
+      dedupe_key: 'welcome:user_2',
+      message: { to: 'bea@example.com', from_email: 'hello@example.com', subject: 'Welcome', html_body: '<p>Hello</p>' },
+    },
+  })
 export type SendBody = z.output<typeof sendRequestSchema>
-
-/** Whether a value is nested so deeply that walking it by recursion could end the stack. */
-export function isTooDeep(value: unknown): boolean {
-  let level = [value]
-  for (let depth = 0; level.length > 0; depth += 1) {
-    if (depth > MAX_DEPTH) return true
-    level = level.flatMap((inner) => (inner !== null && typeof inner === 'object' ? Object.values(inner) : []))
-  }
-  return false
-}
 
 export type Requested =
   /** Queued now, or held before by a send of the same message. */

@@ -1,12 +1,15 @@
-import express, { Router } from 'express'
+import type pg from 'pg'
 import { z } from 'zod'
 import { findRun, planRun, type RunDeps, startRun, stopRun } from '../events/runs.ts'
 import type { Log } from '../log.ts'
-import { sendProblem } from '../problem.ts'
-import { callerOf, checked, methodNotAllowed, only } from './access.ts'
 import { replayFilter } from './filters.ts'
+import { type Route, refuse, reply, route } from './route.ts'
+import { planSchema, runSchema } from './run-schemas.ts'
 
 const MAX_BODY_BYTES = 1_500_000
+const tag = 'Replays'
+const params = z.strictObject({ id: z.uuid().meta({ example: '0b7f7f4e-9e5c-4a43-8a53-3f0a8e6f4e0d' }) })
+const missing = 'no run has this id'
 
 const replayRequest = (now: () => Date) =>
   z
@@ -15,61 +18,78 @@ const replayRequest = (now: () => Date) =>
       ({ plan, filter, dry_run }) => (plan === undefined ? filter && dry_run !== undefined : !filter && dry_run === undefined),
       'give either plan, or filter with dry_run',
     )
+    .meta({ id: 'ReplayRequest', example: { filter: { source: 'stripe', since: '24h' }, dry_run: true } })
 
 /** Replays of many events: what one would do, carrying it out, how far it is, and stopping it. */
-export function runRoutes(deps: RunDeps, { log, now }: { log: Log; now: () => Date }): Router {
-  const router = Router({ caseSensitive: true, strict: true })
+export function runRoutes(deps: RunDeps, { reads, log, now }: { reads: pg.Pool; log: Log; now: () => Date }): Route[] {
   // A forecast runs the rules in this process, so one at a time.
   let isForecasting = false
-
-  router
-    .route('/v1/replay')
-    .post(only('operator'), express.json({ limit: MAX_BODY_BYTES }), async (req, res) => {
-      const body = checked(res, replayRequest(now), req.body)
-      if (!body) return
-      const actor = `token:${callerOf(res).name}`
-      if (body.filter && body.dry_run === true) {
-        if (isForecasting) return void sendProblem(res, 409, 'already_running', 'another dry run is under way')
-        isForecasting = true
-        const run = await planRun(deps, body.filter, true, actor).finally(() => {
-          isForecasting = false
-        })
-        return void res.json({ plan: run.id, ...run })
-      }
-      const plan = body.filter ? (await planRun(deps, body.filter, false, actor)).id : (body.plan ?? '')
-      const run = await startRun(deps, plan, actor, 'api')
-      if (!run) return void sendProblem(res, 404, 'not_found', 'there is no such plan, or it has expired')
-      if (run.state === 'stopped') return void sendProblem(res, 409, 'not_allowed', 'it was stopped')
-      log.info({ run: run.id, events: run.events, by: actor, request: res.locals.requestId }, 'replay asked for')
-      res.status(202).json(run)
-    })
-    .all(methodNotAllowed('POST'))
-
-  router
-    .route('/v1/runs/:id')
-    .get(only('reader', 'operator'), async (req, res) => {
-      const id = readRunId(req.params.id)
-      const run = id && (await findRun(deps.pool, id))
-      if (!run) return void sendProblem(res, 404, 'not_found', 'no run has this id')
-      res.json(run)
-    })
-    .all(methodNotAllowed('GET, HEAD'))
-
-  router
-    .route('/v1/runs/:id/stop')
-    .post(only('operator'), async (req, res) => {
-      const id = readRunId(req.params.id)
-      const run = id && (await stopRun(deps.pool, id, `token:${callerOf(res).name}`, 'api'))
-      if (!run) return void sendProblem(res, 404, 'not_found', 'no run has this id')
-      if (run.state !== 'stopped') return void sendProblem(res, 409, 'not_allowed', 'it has ended already')
-      res.json(run)
-    })
-    .all(methodNotAllowed('POST'))
-
-  return router
-}
-
-/** A run's ID; undefined when none can have it. */
-export function readRunId(value: string | undefined): string | undefined {
-  return z.uuid().safeParse(value).data
+  return [
+    route({
+      id: 'replayEvents',
+      method: 'post',
+      path: '/v1/replay',
+      tag,
+      summary: 'Plan a replay of many events, or carry one out',
+      description:
+        '`filter` with `dry_run: true` says what would happen and keeps a plan for 15 minutes; `plan` carries it out, once; `filter` with `dry_run: false` does so without a look. Audited.',
+      roles: ['operator'],
+      body: { schema: replayRequest(now), limit: MAX_BODY_BYTES },
+      missing: 'there is no such plan, or it has expired',
+      answers: {
+        200: { description: 'The plan, with its forecast', schema: planSchema },
+        202: { description: 'The run', schema: runSchema },
+      },
+      problems: { 409: ['already_running', 'not_allowed'] },
+      async handle({ body, actor, caller, requestId }) {
+        if (body.filter && body.dry_run === true) {
+          if (isForecasting) return refuse(409, 'already_running', 'another dry run is under way')
+          isForecasting = true
+          const run = await planRun(deps, body.filter, true, actor).finally(() => {
+            isForecasting = false
+          })
+          return reply(200, { plan: run.id, ...run })
+        }
+        const plan = body.filter ? (await planRun(deps, body.filter, false, actor)).id : (body.plan ?? '')
+        const run = await startRun(deps, plan, actor, 'api')
+        if (!run) return undefined
+        if (run.state === 'stopped') return refuse(409, 'not_allowed', 'it was stopped')
+        log.info({ run: run.id, events: run.events, by: caller.name, request: requestId }, 'replay asked for')
+        return reply(202, run)
+      },
+    }),
+    route({
+      id: 'findRun',
+      method: 'get',
+      path: '/v1/runs/:id',
+      tag,
+      summary: 'How far a replay of many events is',
+      roles: ['reader', 'operator'],
+      params,
+      missing,
+      answers: { 200: { description: 'The run', schema: runSchema } },
+      async handle({ params: { id } }) {
+        const run = await findRun(reads, id)
+        return run && reply(200, run)
+      },
+    }),
+    route({
+      id: 'stopRun',
+      method: 'post',
+      path: '/v1/runs/:id/stop',
+      tag,
+      summary: 'Add nothing more to a replay, or drop a plan',
+      description: 'What waits to be processed by now is processed. Audited.',
+      roles: ['operator'],
+      params,
+      missing,
+      answers: { 200: { description: 'The run', schema: runSchema } },
+      problems: { 409: ['not_allowed'] },
+      async handle({ params: { id }, actor }) {
+        const run = await stopRun(deps.pool, id, actor, 'api')
+        if (!run) return undefined
+        return run.state === 'stopped' ? reply(200, run) : refuse(409, 'not_allowed', 'it has ended already')
+      },
+    }),
+  ]
 }

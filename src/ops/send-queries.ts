@@ -2,9 +2,9 @@ import type { Db } from '../db.ts'
 import type { State, Status } from '../sends/lifecycle.ts'
 import type { Message } from '../sends/message.ts'
 import { findEtas } from './eta.ts'
-import { encodeCursor, type SendFilter } from './filters.ts'
-import { type Moment, timelineOf } from './timeline.ts'
-import { explanationOf } from './words.ts'
+import { encodeCursor, MOST_COUNTED, type SendFilter } from './filters.ts'
+import { searchSends } from './send-search.ts'
+import { explanationOf, type Moment, timelineOf } from './timeline.ts'
 
 // Read-only. An attempt is told by its number: its id is a claim token and never leaves the database.
 
@@ -114,44 +114,22 @@ const ROW = `dedupe_key, status, state, needs_review, version, policy, recipient
   queued_at, send_after, claimed_at, sending_at, message_id, completed_at, delivered_at, bounced_at, bounce_kind, complained_at, settled_at,
   settled_by, last_error`
 
-// No name, so that each call is planned for its own filters: what is null is folded away, and the rest picks its index.
-const LIST = `select ${ROW}, to_char(queued_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as place
-  from email_sends
-  where ($1::text is null or status = $1)
-    and ($2::text[] is null or status = any ($2))
-    and ($3::text is null or lower(recipient) = lower($3))
-    and ($4::timestamptz is null or queued_at >= $4)
-    and ($5::timestamptz is null or (queued_at, dedupe_key) < ($5, $6::text))
-    and ($7::text is null or dedupe_key = $7 or message_id = $7 or lower(recipient) = lower($7) or dedupe_key like $8
-      or dedupe_key = any (array(
-        select follow_ups.dedupe_key from webhook_events events join follow_ups on event = events.id
-        where event_id = $7 and follow_ups.dedupe_key is not null
-        union all
-        select attempts.dedupe_key from webhook_events events join delivery_reports reports on event = events.id
-          join send_attempts attempts on attempts.id = reports.attempt
-        where event_id = $7)))
-  order by queued_at desc, dedupe_key desc
-  limit $9`
-
 /** The sends that a filter wants, newest first, and where the next page begins; null when this is the last. */
 export async function listSends(
   db: Db,
   filter: SendFilter,
   sendsPerMinute?: number,
 ): Promise<{ sends: SendRow[]; next_cursor: string | null }> {
-  const { status, recipient, q, since, limit, cursor } = filter
-  const { rows } = await db.query<StoredSend & { place: string }>(LIST, [
-    status?.length === 1 ? status[0] : null,
-    status !== undefined && status.length > 1 ? status : null,
-    recipient ?? null,
-    since ?? null,
-    cursor?.[0] ?? null,
-    cursor?.[1] ?? null,
-    q ?? null,
-    q === undefined ? null : likePattern(q),
-    // One more than is shown tells whether there is a next page.
-    limit + 1,
-  ])
+  const { limit } = filter
+  // One more than is shown tells whether there is a next page.
+  const search = searchSends(filter, limit + 1)
+  // No name, so that each call is planned for its own filters.
+  const { rows } = await db.query<StoredSend & { place: string }>(
+    `${search.with} select ${ROW}, to_char(queued_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as place
+     from (${search.text}) found join email_sends using (dedupe_key, queued_at)
+     order by queued_at desc, dedupe_key desc limit $9`,
+    search.values,
+  )
   const shown = rows.slice(0, limit)
   const last = rows.length > limit ? shown.at(-1) : undefined
   const etas = await findEtas(db, shown, sendsPerMinute)
@@ -161,10 +139,14 @@ export async function listSends(
   }
 }
 
-/** A part of a key; fewer than three characters would match nearly everything, so they are its beginning. */
-function likePattern(part: string): string {
-  const literal = part.replace(/[\\%_]/g, '\\$&')
-  return [...part].length < 3 ? `${literal}%` : `%${literal}%`
+/** How many sends a filter wants, whatever page it is at; `MOST_COUNTED` + 1 where there are more. */
+export async function countSends(db: Db, filter: SendFilter): Promise<number> {
+  const search = searchSends({ ...filter, cursor: undefined }, MOST_COUNTED + 1, true)
+  const { rows } = await db.query<{ count: number }>(
+    `${search.with} select count(*)::int as count from (select from (${search.text}) found limit $9) counted`,
+    search.values,
+  )
+  return rows[0]?.count ?? 0
 }
 
 /** One send by its key, with its attempts, events, reports, settlements and timeline. */

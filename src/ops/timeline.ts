@@ -1,4 +1,5 @@
 import type { Send } from './send-queries.ts'
+import { countText } from './words.ts'
 
 /** One thing that happened to a send. */
 export interface Moment {
@@ -56,4 +57,13 @@ export function timelineOf(send: Omit<Send, 'timeline' | 'explanation'>): Moment
     add(at, 'settled', `${from_state} → ${to_state}, grade ${grade}, by ${by}, rule v${rule_version}; ${count}`)
   }
   return moments.sort((a, b) => a.at.getTime() - b.at.getTime())
+}
+
+/** Why several events, or a request and events, made one email: how many first. Null where only one asked. */
+export function explanationOf({ events, requested_by, policy }: Pick<Send, 'events' | 'requested_by' | 'policy'>): string | null {
+  const asked = new Set(events.filter(({ outcome }) => outcome === 'queued' || outcome === 'held').map(({ id }) => id)).size
+  const isRequested = !requested_by.startsWith('event:') && events.every(({ outcome }) => outcome !== 'queued')
+  if (asked + Number(isRequested) < 2) return null
+  const askers = `${countText(asked)} ${asked === 1 ? 'event' : 'events'}${isRequested ? ` and a request by ${requested_by}` : ''}`
+  return `${askers} → 1 email, because the key is taken${policy === 'timestamp' ? ', or an email of this kind has gone to this recipient' : ''}.`
 }

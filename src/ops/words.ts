@@ -2,6 +2,8 @@ import type { Status } from '../sends/lifecycle.ts'
 import type { EventStatus } from './filters.ts'
 import type { Send, SendRow } from './send-queries.ts'
 
+// What page and command line say, so that both say the same. What strangers wrote is in it as it came: whoever shows it escapes it.
+
 /** How people read a status: the word is always there, the icon only helps. */
 export interface Label {
   word: string
@@ -31,40 +33,198 @@ export const eventLabels = {
   quarantined: { word: 'Quarantined', icon: '?', ascii: '?', tone: 'ask' },
 } as const satisfies Record<EventStatus, Label>
 
-/** A time as people read it in a list, in UTC. */
-export const timeText = (at: Date | null): string => (at === null ? '–' : at.toISOString().slice(0, 19).replace('T', ' '))
+/** What a call of ours came to, by `send_attempts.outcome`. */
+export const attemptLabels = {
+  claimed: { word: 'About to call', icon: '○', ascii: 'o', tone: 'quiet' },
+  never_called: { word: 'Not called, nothing was sent', icon: '–', ascii: '-', tone: 'quiet' },
+  in_flight: { word: 'Calling now', icon: '◐', ascii: '~', tone: 'busy' },
+  accepted: { word: 'Accepted', icon: '✓', ascii: '+', tone: 'good' },
+  refused: { word: 'Refused, nothing was sent', icon: '⊘', ascii: '!', tone: 'bad' },
+  unknown: { word: 'Unknown whether it was sent', icon: '?', ascii: '?', tone: 'ask' },
+} as const satisfies Record<string, Label>
+
+/** What the service decided of a delivery of an event. */
+export const dedupeLabels = {
+  new: { word: 'New', icon: '✓', ascii: '+', tone: 'good' },
+  same_bytes: { word: 'Redelivery, same bytes', icon: '–', ascii: '-', tone: 'quiet' },
+  same_json: { word: 'Redelivery, same JSON in other bytes', icon: '–', ascii: '-', tone: 'quiet' },
+  conflict: { word: 'Conflict: same id, different content', icon: '✕', ascii: 'x', tone: 'bad' },
+  new_id: { word: 'Same body under a new id', icon: '–', ascii: '-', tone: 'quiet' },
+} as const satisfies Record<string, Label>
+
+/** `1,204`; `10,000+` where counting stopped at so many; `–` for what nobody knows. */
+export function countText(count: number | bigint | null, most?: number): string {
+  if (count === null) return '–'
+  return most !== undefined && count > most ? `${most.toLocaleString('en-US')}+` : count.toLocaleString('en-US')
+}
+
+/** `0.3 % (4 of 1,204)`. Only none is 0 % and only all is 100 %; a share of nothing is `–`. */
+export function shareText(part: number, whole: number): string {
+  if (whole === 0) return '–'
+  return `${percentText(part / whole)} (${countText(part)} of ${countText(whole)})`
+}
+
+function percentText(share: number): string {
+  if (share === 0 || share === 1) return `${share * 100} %`
+  if (share < 0.001) return '< 0.1 %'
+  if (share > 0.999) return '> 99.9 %'
+  return `${(share * 100).toFixed(1)} %`
+}
+
+/** How long: `812 ms`, `15.2 s`, `4 min 10 s`, `2 h 5 min`, `3 d 4 h`; cut off, not rounded up, and `–` for what nobody knows. */
+export function durationText(ms: number | null): string {
+  if (ms === null) return '–'
+  const whole = Math.max(0, Math.floor(ms))
+  const seconds = Math.floor(whole / 1_000)
+  const two = (more: number, unit: string, less: number, smaller: string) =>
+    less === 0 ? `${more} ${unit}` : `${more} ${unit} ${less} ${smaller}`
+  if (whole < 1_000) return `${whole} ms`
+  if (seconds < 60) return `${Math.floor(whole / 100) / 10} s`
+  if (seconds < 3_600) return two(Math.floor(seconds / 60), 'min', seconds % 60, 's')
+  if (seconds < 86_400) return two(Math.floor(seconds / 3_600), 'h', Math.floor((seconds % 3_600) / 60), 'min')
+  return two(Math.floor(seconds / 86_400), 'd', Math.floor((seconds % 86_400) / 3_600), 'h')
+}
+
+/** How old, in one unit, for `… ago`: `2 s`, `41 min`, `5 h`, `9 d`. */
+export function ageText(at: Date | null, now: Date): string {
+  if (at === null) return '–'
+  const seconds = Math.max(0, Math.floor((now.getTime() - at.getTime()) / 1_000))
+  if (seconds < 60) return `${seconds} s`
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min`
+  return seconds < 86_400 ? `${Math.floor(seconds / 3_600)} h` : `${Math.floor(seconds / 86_400)} d`
+}
+
+/** A time in full, in this zone, which is named elsewhere: `2026-11-29 14:02:07`. */
+export function timeText(at: Date | null, zone = 'UTC'): string {
+  if (at === null) return '–'
+  if (zone === 'UTC') return at.toISOString().slice(0, 19).replace('T', ' ')
+  const { year, month, day, hour, minute, second } = partsOf(at, zone, '2-digit')
+  return `${year}-${month}-${day} ${hour}:${minute}:${second}`
+}
+
+/** A time in full that names its zone: `2026-11-29 14:02:07 UTC`, `2026-11-29 15:02:07 UTC+01:00`. */
+export function zonedTimeText(at: Date | null, zone = 'UTC'): string {
+  if (at === null) return '–'
+  return `${timeText(at, zone)} UTC${zone === 'UTC' ? '' : offsetText(at, zone)}`
+}
+
+const offsetText = (at: Date, zone: string) => (partsOf(at, zone, '2-digit').timeZoneName ?? '').replace('GMT', '')
+
+/** A time to the millisecond, with its offset: `2026-11-29 14:02:06.881Z`, `2026-11-29 15:02:06.881+01:00`. */
+export function exactTimeText(at: Date, zone = 'UTC'): string {
+  const ms = String(at.getUTCMilliseconds()).padStart(3, '0')
+  return `${timeText(at, zone)}.${ms}${zone === 'UTC' ? 'Z' : offsetText(at, zone) || 'Z'}`
+}
+
+/** A time as a list has it: `14:02:07 · 4 min ago`, over 24 hours `28 Nov 14:02`, in another year `28 Nov 2025 14:02`. */
+export function listTimeText(at: Date | null, now: Date, zone = 'UTC'): string {
+  if (at === null) return '–'
+  const { year, month, day, hour, minute, second } = partsOf(at, zone, 'short')
+  const ms = now.getTime() - at.getTime()
+  if (Math.abs(ms) >= 86_400_000)
+    return `${Number(day)} ${month} ${year === partsOf(now, zone, 'short').year ? '' : `${year} `}${hour}:${minute}`
+  return `${hour}:${minute}:${second} · ${ms < 0 ? `in ${ageText(now, at)}` : `${ageText(at, now)} ago`}`
+}
+
+const formats = new Map<string, Intl.DateTimeFormat>()
+
+function partsOf(at: Date, timeZone: string, month: '2-digit' | 'short'): Partial<Record<Intl.DateTimeFormatPartTypes, string>> {
+  const name = `${month} ${timeZone}`
+  const format =
+    formats.get(name) ??
+    new Intl.DateTimeFormat('en-US', {
+      timeZone,
+      month,
+      ...({ year: 'numeric', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit' } as const),
+      hourCycle: 'h23',
+      timeZoneName: 'longOffset',
+    })
+  formats.set(name, format)
+  return Object.fromEntries(format.formatToParts(at).map(({ type, value }) => [type, value]))
+}
+
+/** The facts that an answer comes from: the send, and its calls where they are known. */
+export type AnswerFacts = SendRow & { attempts?: Pick<Send['attempts'][number], 'outcome' | 'called_at'>[] }
 
 /** Did the customer get it? One sentence or two, from the state and the facts alone. */
-export function answerSentence(send: SendRow): string {
-  const complaint = send.complained_at === null ? '' : ` The recipient complained at ${timeText(send.complained_at)} UTC.`
-  return sentences[send.status](send) + complaint
+export function answerSentence(send: AnswerFacts, zone = 'UTC'): string {
+  const at = (time: Date | null) => zonedTimeText(time, zone)
+  const complaint = send.complained_at === null ? '' : ` The recipient complained at ${at(send.complained_at)}.`
+  return sentences[send.status](send, at) + complaint
 }
 
-/** Why several events, or a request and events, made one email: how many first. Null where only one asked. */
-export function explanationOf({ events, requested_by, policy }: Pick<Send, 'events' | 'requested_by' | 'policy'>): string | null {
-  const asked = new Set(events.filter(({ outcome }) => outcome === 'queued' || outcome === 'held').map(({ id }) => id)).size
-  const isRequested = !requested_by.startsWith('event:') && events.every(({ outcome }) => outcome !== 'queued')
-  if (asked + Number(isRequested) < 2) return null
-  const askers = `${asked} ${asked === 1 ? 'event' : 'events'}${isRequested ? ` and a request by ${requested_by}` : ''}`
-  return `${askers} → 1 email, because the key is taken${policy === 'timestamp' ? ', or an email of this kind has gone to this recipient' : ''}.`
+type Sentence = (send: AnswerFacts, at: (time: Date | null) => string) => string
+
+const bare = (text: string) => text.replace(/\.$/, '')
+const because = (error: string | null) => (error === null ? '' : `: ${bare(error)}`)
+
+const sentences: Record<Status, Sentence> = {
+  queued: ({ queued_at, send_after, eta, last_error, ...send }, at) =>
+    `Waiting to be sent${callsOf(send).mayHaveSent > 0 ? ' again' : ''} since ${at(queued_at)}${send_after ? `, not before ${at(send_after)}` : ''}${
+      eta ? `, at about ${at(eta)}` : ''
+    }.${last_error === null ? '' : ` Before: ${bare(last_error)}.`}`,
+  claimed: ({ claimed_at }, at) => `About to be sent: a worker took the key at ${at(claimed_at)}. This call has not begun.`,
+  sending: ({ sending_at }, at) => `Being sent now: the call to Inboxili began at ${at(sending_at)}.`,
+  sent: (send, at) => {
+    const { completed_at, bounced_at, recipient, settled_by } = send
+    const person = personOf(settled_by)
+    const how =
+      person === undefined ? `Accepted by Inboxili for ${recipient}` : `Taken as sent to ${recipient}, as ${person} decided`
+    const report = bounced_at ? `A soft bounce was reported at ${at(bounced_at)}.` : 'No report of its delivery yet.'
+    return `${how} at ${at(completed_at)}. ${report}${callsText(send)}`
+  },
+  delivered: (send, at) => `Delivered to ${send.recipient} at ${at(send.delivered_at)}, reported by Inboxili.${callsText(send)}`,
+  bounced: (send, at) =>
+    `Not delivered to ${send.recipient}: it bounced at ${at(send.bounced_at)} (${
+      send.bounce_kind === 'hard' ? 'hard' : 'of unknown kind'
+    }).${send.delivered_at ? ` A delivery was reported too, at ${at(send.delivered_at)}.` : ''}${callsText(send)}`,
+  needs_review: ({ last_error, policy, ...facts }, at) =>
+    `We don't know whether this email was sent${because(last_error)}. ${
+      policy === 'prefer_duplicate'
+        ? 'Its policy may send it again, at most 3 calls in all, unless a person decides first.'
+        : 'It will not be sent again unless a person decides.'
+    }${factsText(facts, at)}`,
+  rejected: ({ last_error, send_after, ...facts }, at) => {
+    // An answer begins with its status; all else kept the call from being made.
+    const why = /^\d{3} /.test(last_error ?? '') ? `. Inboxili refused it: ${bare(last_error ?? '')}` : because(last_error)
+    const next = send_after
+      ? `It is tried again from ${at(send_after)} on.`
+      : 'The key is free; the next event or a replay sends it.'
+    return callsOf(facts).mayHaveSent === 0
+      ? `Not sent${why}. ${next}${factsText(facts, at)}`
+      : `Not sent by its last call${why}. An earlier call may have sent it. ${next}${factsText(facts, at)}`
+  },
+  abandoned: ({ policy, settled_by, settled_at, ...facts }, at) => {
+    const person = personOf(settled_by)
+    if (person === undefined && policy === 'unguarded')
+      return `Closed: we don't know whether it was sent, and its policy asks nobody; a new request sends a new email.${factsText(facts, at)}`
+    const who = person === undefined ? '' : ` by ${person} at ${at(settled_at)}`
+    return `Closed${who}: taken as not sent, and it will not be sent.${factsText(facts, at)}`
+  },
 }
 
-const because = (error: string | null) => (error === null ? '' : `: ${error}`)
-const utc = (at: Date | null) => `${timeText(at)} UTC`
+/** Who decided; audited names may say themselves that they are a person's. */
+function personOf(settledBy: string | null): string | undefined {
+  return settledBy?.startsWith('person:') ? settledBy.replace(/^(person:){1,2}/, '') : undefined
+}
 
-const sentences: Record<Status, (send: SendRow) => string> = {
-  queued: ({ queued_at, send_after, eta, last_error }) =>
-    `Waiting to be sent since ${utc(queued_at)}${send_after ? `, not before ${utc(send_after)}` : ''}${eta ? `, at about ${utc(eta)}` : ''}${because(last_error)}.`,
-  claimed: ({ claimed_at }) => `About to be sent: a worker took the key at ${utc(claimed_at)}. Nothing has been sent yet.`,
-  sending: ({ sending_at }) => `Being sent now: the call to Inboxili began at ${utc(sending_at)}.`,
-  sent: ({ completed_at, bounced_at, recipient }) =>
-    `Accepted by Inboxili for ${recipient} at ${utc(completed_at)}. ${bounced_at ? `A soft bounce was reported at ${utc(bounced_at)}.` : 'No report of its delivery yet.'}`,
-  delivered: ({ recipient, delivered_at }) => `Delivered to ${recipient} at ${utc(delivered_at)}, reported by Inboxili.`,
-  bounced: ({ recipient, bounced_at, bounce_kind }) =>
-    `Not delivered to ${recipient}: it bounced at ${utc(bounced_at)} (${bounce_kind === 'unknown' ? 'of unknown kind' : bounce_kind}).`,
-  needs_review: ({ last_error }) =>
-    `We don't know whether this email was sent${because(last_error)}. It will not be sent again unless a person decides.`,
-  rejected: ({ last_error, send_after }) =>
-    `Not sent${because(last_error)}. ${send_after ? `It is tried again from ${utc(send_after)} on.` : 'The key is free; the next event or a replay sends it.'}`,
-  abandoned: () => 'Closed: taken as not sent, and it will not be sent.',
+/** Facts that came for a send which isn't taken as sent. */
+function factsText(
+  { delivered_at, bounced_at }: Pick<SendRow, 'delivered_at' | 'bounced_at'>,
+  at: (time: Date | null) => string,
+) {
+  const delivered = delivered_at === null ? '' : ` A delivery was reported at ${at(delivered_at)}.`
+  return delivered + (bounced_at === null ? '' : ` A bounce was reported at ${at(bounced_at)}.`)
+}
+
+function callsOf({ attempts = [] }: Pick<AnswerFacts, 'attempts'>) {
+  const mayHaveSent = attempts.filter(({ outcome }) => ['accepted', 'unknown', 'in_flight'].includes(outcome)).length
+  return { called: attempts.filter(({ called_at }) => called_at !== null).length, mayHaveSent }
+}
+
+function callsText(send: AnswerFacts): string {
+  const { called, mayHaveSent } = callsOf(send)
+  if (called === 0) return ''
+  if (mayHaveSent > 1) return ` ${mayHaveSent} of its ${called} calls may have sent it.`
+  return ` Sent once, ${called} ${called === 1 ? 'call' : 'calls'}.`
 }

@@ -146,6 +146,8 @@ export interface Guide {
 export interface SampleEvent {
   type: string
   id: string
+  /** The event that was first to tell of the same object; itself unless another is given. Only some samples can be told so. */
+  about: string
   nowSeconds: number
   email: string
   livemode: boolean

@@ -10,6 +10,8 @@ export interface SampleOptions {
   secret: string
   type: string
   id?: string
+  /** Another event of the same object. */
+  about?: string
   nowSeconds: number
   email?: string
   livemode?: boolean
@@ -26,7 +28,7 @@ export function sampleRequest(request: SampleOptions): SampleRequest & { body: B
   const options = (request.options ?? {}) as Record<string, unknown> // checked by createProvider
   const sign = signerOf('isUnsigned' in scheme ? [] : scheme.signatures, secret, request.privateKeys)
   const signed = sample.request(
-    { type, id, nowSeconds, email, livemode, secret, options },
+    { type, id, about: request.about ?? id, nowSeconds, email, livemode, secret, options },
     (text) => sign(text) ?? fail(`this secret can't sign samples of provider "${name}"`),
   )
   return {

@@ -1,7 +1,7 @@
 import type pg from 'pg'
 import { inTransaction, type Tx } from '../db.ts'
 import { joinReports, lockFor } from './join.ts'
-import { moves, type State, type Status } from './lifecycle.ts'
+import { byPerson, moves, type State, type Status } from './lifecycle.ts'
 import { RULE_VERSION } from './match.ts'
 import type { EnqueueSends } from './trigger.ts'
 
@@ -30,50 +30,53 @@ const targets = { sent: 'sent', abandoned: 'abandoned', retry: 'queued', reopen:
  * its job in the same commit; the call that may have sent is kept. Audited with the reason, in the same transaction.
  */
 export async function decide(pool: pg.Pool, enqueue: EnqueueSends, key: string, request: DecisionRequest): Promise<Decided> {
-  return inTransaction(pool, async (tx) => {
-    const seen = await findRow(tx, key)
-    if (!seen) return { outcome: 'not_found' }
-    const messageId = request.decision === 'sent' ? request.messageId : undefined
-    // Before any row, as everybody who binds a message does.
-    await lockFor(tx, seen.match_key, messageId)
-    const call = messageId === undefined ? undefined : await findCallOf(tx, key, messageId)
-    if (messageId !== undefined && call === undefined) return { outcome: 'message_taken' }
-    const to = targets[request.decision]
-    const { rows } = await tx.query<{ version: number; before: object }>({
-      name: 'decide-send',
-      text: `with old as (select * from email_sends where dedupe_key = $1 for no key update)
-        update email_sends sends set state = $2, version = sends.version + 1, last_error = case when $2 = 'queued' then null else sends.last_error end,
-          message_id = coalesce($6, sends.message_id),
-          completed_at = case when $2 = 'sent' then now() when $2 = 'needs_review' then null else sends.completed_at end,
-          settled_at = case when $2 in ('sent', 'abandoned') then now() when $2 = 'needs_review' then null else sends.settled_at end,
-          settled_by = case when $2 in ('sent', 'abandoned') then 'person:' || $5 when $2 = 'needs_review' then null else sends.settled_by end,
-          queued_at = case when $2 = 'queued' then clock_timestamp() else sends.queued_at end, send_after = null,
-          rate_limited_calls = 0, unreached_calls = 0
-        from old where sends.dedupe_key = old.dedupe_key and old.version = $3 and old.state = any ($4)
-        returning sends.version, jsonb_build_object('state', old.state, 'version', old.version) as before`,
-      values: [key, to, request.version, moves.person[to], request.actor, messageId ?? null],
-    })
-    const decided = rows[0]
-    if (!decided) {
-      const now = (await findRow(tx, key)) ?? seen
-      return { outcome: now.version === request.version ? 'not_allowed' : 'stale', status: now.status, version: now.version }
-    }
-    if (to === 'queued') await enqueue(tx, [{ key }])
-    if (to === 'sent' || to === 'abandoned') await keepEvidence(tx, key, call, to, request)
-    await tx.query({
-      name: 'audit-decision',
-      text: `insert into audit_log (actor, via, action, subject, reason, before, after)
-        values ($1, $2, $3, 'send:' || $4, $5, $6, jsonb_build_object('state', $7::text, 'version', $8::int))`,
-      values: [request.actor, request.via, request.decision, key, request.reason, decided.before, to, decided.version],
-    })
-    if (messageId !== undefined) {
-      await tx.query('update send_attempts set message_id = $2 where id = $1 and message_id is null', [call, messageId])
-      await joinReports(tx, messageId)
-    }
-    // Facts of the message's events may have counted it up once more.
-    const now = await findRow(tx, key)
-    return { outcome: 'decided', version: now?.version ?? decided.version, matchKey: seen.match_key }
+  return inTransaction(pool, (tx) => decideWithin(tx, enqueue, key, request))
+}
+
+/** The same within a transaction that has locked no row of a send or a report yet. */
+export async function decideWithin(tx: Tx, enqueue: EnqueueSends, key: string, request: DecisionRequest): Promise<Decided> {
+  const seen = await findRow(tx, key)
+  if (!seen) return { outcome: 'not_found' }
+  const messageId = request.decision === 'sent' ? request.messageId : undefined
+  // Before any row, as everybody who binds a message does.
+  await lockFor(tx, seen.match_key, messageId)
+  const call = messageId === undefined ? undefined : await findCallOf(tx, key, messageId)
+  if (messageId !== undefined && call === undefined) return { outcome: 'message_taken' }
+  const to = targets[request.decision]
+  const { rows } = await tx.query<{ version: number; before: object }>({
+    name: 'decide-send',
+    text: `with old as (select * from email_sends where dedupe_key = $1 for no key update)
+      update email_sends sends set state = $2, version = sends.version + 1, last_error = case when $2 = 'queued' then null else sends.last_error end,
+        message_id = coalesce($6, sends.message_id),
+        completed_at = case when $2 = 'sent' then now() when $2 = 'needs_review' then null else sends.completed_at end,
+        settled_at = case when $2 in ('sent', 'abandoned') then now() when $2 = 'needs_review' then null else sends.settled_at end,
+        settled_by = case when $2 in ('sent', 'abandoned') then $5 when $2 = 'needs_review' then null else sends.settled_by end,
+        queued_at = case when $2 = 'queued' then clock_timestamp() else sends.queued_at end, send_after = null,
+        rate_limited_calls = 0, unreached_calls = 0
+      from old where sends.dedupe_key = old.dedupe_key and old.version = $3 and old.state = any ($4)
+      returning sends.version, jsonb_build_object('state', old.state, 'version', old.version) as before`,
+    values: [key, to, request.version, moves.person[to], byPerson(request.actor), messageId ?? null],
   })
+  const decided = rows[0]
+  if (!decided) {
+    const now = (await findRow(tx, key)) ?? seen
+    return { outcome: now.version === request.version ? 'not_allowed' : 'stale', status: now.status, version: now.version }
+  }
+  if (to === 'queued') await enqueue(tx, [{ key }])
+  if (to === 'sent' || to === 'abandoned') await keepEvidence(tx, key, call, to, request)
+  await tx.query({
+    name: 'audit-decision',
+    text: `insert into audit_log (actor, via, action, subject, reason, before, after)
+      values ($1, $2, $3, 'send:' || $4, $5, $6, jsonb_build_object('state', $7::text, 'version', $8::int))`,
+    values: [request.actor, request.via, request.decision, key, request.reason, decided.before, to, decided.version],
+  })
+  if (messageId !== undefined) {
+    await tx.query('update send_attempts set message_id = $2 where id = $1 and message_id is null', [call, messageId])
+    await joinReports(tx, messageId)
+  }
+  // Facts of the message's events may have counted it up once more.
+  const now = await findRow(tx, key)
+  return { outcome: 'decided', version: now?.version ?? decided.version, matchKey: seen.match_key }
 }
 
 interface Row {
@@ -110,8 +113,8 @@ async function keepEvidence(
   await tx.query({
     name: 'keep-decision',
     text: `insert into settlements (dedupe_key, attempt, grade, rule_version, from_state, to_state, candidates, evidence, actor)
-      select $1, id, 'P', $2, 'needs_review', $3, jsonb_build_array(id), jsonb_build_object('reason', $4::text), 'person:' || $5
+      select $1, id, 'P', $2, 'needs_review', $3, jsonb_build_array(id), jsonb_build_object('reason', $4::text), $5
       from send_attempts where dedupe_key = $1 and ($6::uuid is null or id = $6) order by number desc limit 1`,
-    values: [key, RULE_VERSION, to, reason, actor, call ?? null],
+    values: [key, RULE_VERSION, to, reason, byPerson(actor), call ?? null],
   })
 }

@@ -1,4 +1,5 @@
 import type { Db, Tx } from '../db.ts'
+import { byPerson } from './lifecycle.ts'
 import type { CallOutcome } from './outcome.ts'
 
 /** Unknown answers in a row after which nobody calls any more but a probe. */
@@ -105,7 +106,7 @@ export async function switchSending(
      update sending_control set version = sending_control.version + 1, unknown_in_a_row = 0, next_probe_at = null,
        held_reason = case when $1 then $2 end, held_by = case when $1 then $3 end, held_at = case when $1 then now() end
      from old where old.version = $4 returning sending_control.version, old.held_reason as before`,
-    [paused, reason, `person:${actor}`, version],
+    [paused, reason, byPerson(actor), version],
   )
   return finish(tx, rows[0], { action: paused ? 'pause sending' : 'resume sending', reason, actor, via })
 }

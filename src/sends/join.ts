@@ -151,7 +151,7 @@ export async function addFact(
  */
 export async function closeUnknown(
   tx: Tx,
-  messageId: string,
+  messageId: string | null,
   report: Omit<Fact, 'occurred_at'> & { occurred_at: Date | null },
   evidence: Evidence,
   person?: string,
@@ -165,7 +165,7 @@ export async function closeUnknown(
             select from send_attempts attempts where attempts.id = $3 and ${wasKnown('$4')}))
         for no key update
       ), closed as (
-        update email_sends set state = 'sent', version = version + 1, message_id = $2, send_after = null,
+        update email_sends set state = 'sent', version = version + 1, message_id = coalesce($2, message_id), send_after = null,
           completed_at = now(), settled_at = now(), settled_by = coalesce($11, 'event:' || $4::bigint)
         from open where email_sends.dedupe_key = open.dedupe_key and email_sends.state = any ($6)
         returning open.state as from_state

@@ -1,3 +1,6 @@
+/** How a row names the person, or the token, that has decided about it. */
+export const byPerson = (actor: string): string => (actor.startsWith('person:') ? actor : `person:${actor}`)
+
 /** The states of a send. `delivered` and `bounced` are no states but facts beside `sent`: event order must not matter. */
 export const states = ['queued', 'claimed', 'sending', 'sent', 'rejected', 'needs_review', 'abandoned'] as const
 export type State = (typeof states)[number]

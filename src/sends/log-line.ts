@@ -1,6 +1,6 @@
 import type { Db, Tx } from '../db.ts'
 import { addFact, bindMessage, closeUnknown, type Evidence, type Fact, joinReports, lockFor } from './join.ts'
-import { moves, type State } from './lifecycle.ts'
+import { byPerson, moves, type State } from './lifecycle.ts'
 import { type Match, matchReport, type Parked, RULE_VERSION } from './match.ts'
 import type { LogLine } from './sending-log.ts'
 import { findAttempts, findSurroundings } from './settle.ts'
@@ -187,7 +187,7 @@ async function write(
 ): Promise<Finding & { owner: Owner }> {
   const { line, fileSha256, actor } = reading
   const { attempt, dedupe_key, state } = owner
-  const person = `person:${actor}`
+  const person = byPerson(actor)
   const evidence: Evidence = {
     grade: 'P',
     candidates,

@@ -1,6 +1,7 @@
 import type pg from 'pg'
 import { type Db, inTransaction, type Tx } from '../db.ts'
 import { excludeForm } from './address.ts'
+import { type Coverage, coverLog } from './log-coverage.ts'
 import { type Finding, findingOf, findOwners, newsOf, type Owner, type Reading, settleByLine } from './log-line.ts'
 import type { LogLine } from './sending-log.ts'
 import { rematch } from './settle.ts'
@@ -16,6 +17,12 @@ export interface Run {
   /** Who reads the file in, and why; in a dry run nobody, and nothing stays. */
   by: { actor: string; via: string; reason: string } | undefined
   onProgress?: ((done: number, of: number) => void) | undefined
+}
+
+/** What became of each line, and which open sends the file lacks. */
+export interface Reconciled {
+  lines: LineFinding[]
+  coverage: Coverage
 }
 
 /** What became of one line, or would. */
@@ -39,10 +46,11 @@ const ANY_TIME = new Date(8.64e15)
 const LOOKED_UP_AT_ONCE = 1_000
 
 /**
- * Goes through a sending log until no line changes anything more, each decision in a transaction of its own. The same file again
+ * Goes through a sending log until no line changes anything more, each decision in a transaction of its own; then notes which open sends
+ * the file covers and lacks. The same file again
  * changes nothing. A run that ends halfway leaves what it did; the next one does the rest.
  */
-export async function reconcile(run: Run, log: readonly LogLine[]): Promise<LineFinding[]> {
+export async function reconcile(run: Run, log: readonly LogLine[]): Promise<Reconciled> {
   const lines = withoutContradictions(log)
   const found = new Map<LogLine, Finding>()
   const messages = messagesOf(lines)
@@ -82,7 +90,10 @@ export async function reconcile(run: Run, log: readonly LogLine[]): Promise<Line
     // What one line explains may have kept another one from being told.
     due = due.filter((message) => changed.has(message.matchKey) && message.lines.some(isOpen))
   }
-  return lines.map((line) => ({ line: line.line, line_sha256: line.sha256, ...(found.get(line) as Finding) })) // each has one by now
+  const findings = lines.map((line) => ({ line: line.line, line_sha256: line.sha256, ...(found.get(line) as Finding) })) // each has one by now
+  const settled = new Set(findings.flatMap(({ outcome, dedupe_key }) => (outcome === 'settles' && dedupe_key) || []))
+  const judged = lines.map((line) => ({ ...line, isExplained: !isOpen(line) }))
+  return { lines: findings, coverage: await coverLog(run, judged, settled) }
 }
 
 /**

@@ -151,11 +151,15 @@ async function startCall(db: Db, claim: Claim): Promise<boolean> {
 async function record(deps: SendDeps, claim: Claim, outcome: CallOutcome): Promise<void> {
   for (let tries = 1; ; tries += 1) {
     try {
-      const isTurn = await inTransaction(deps.pool, async (tx) => {
+      const { recorded, isTurn } = await inTransaction(deps.pool, async (tx) => {
         // After a commit in doubt it may be recorded already, and then it is counted too.
         const recorded = await recordOutcome(tx, deps.enqueue, claim, outcome)
-        return recorded !== 'repeated' && noteOutcome(tx, outcome, claim.isProbe, deps.probeEveryMs)
+        return {
+          recorded,
+          isTurn: recorded !== 'repeated' && (await noteOutcome(tx, outcome, claim.isProbe, deps.probeEveryMs)),
+        }
       })
+      deps.log.info({ attempt: claim.attempt, outcome: outcome.kind, recorded }, 'answer recorded')
       if (isTurn && outcome.kind === 'accepted') deps.log.info({ attempt: claim.attempt }, 'sending goes on')
       else if (isTurn) deps.log.error({ attempt: claim.attempt, outcome: outcome.kind }, 'sending is held')
       return

@@ -130,6 +130,16 @@ function instantOf(localMs: number, zone: string): Date | null {
 
 const calendars = new Map<string, Intl.DateTimeFormat>()
 
+/** Whether there is such a time zone. */
+export function isZone(zone: string): boolean {
+  try {
+    offsetMs(0, zone)
+    return true
+  } catch {
+    return false
+  }
+}
+
 /** How far the clocks of a zone are ahead of UTC. Throws RangeError for a zone that there is not. */
 export function offsetMs(ms: number, zone: string): number {
   const calendar =

@@ -60,9 +60,10 @@ export async function settle(tx: Tx, report: DeliveryReport, isExclusive: boolea
 }
 
 /**
- * Parked events that a change may give another answer. Where nothing explained one, and still no attempt could, all stays as it is.
+ * Parked events that a change may give another answer. Where nothing explained one, and still no attempt could, all stays as it is; so it
+ * does where a person has said that one is not ours.
  */
-const MAY_CHANGE = `reports.attempt is null and reports.message_id is not null and reports.match_key is not null
+const MAY_CHANGE = `reports.attempt is null and reports.dismissed_at is null and reports.message_id is not null and reports.match_key is not null
   and (reports.parked <> 'foreign' or exists (
     select from send_attempts attempts where attempts.match_key = reports.match_key and attempts.message_id is null
       and outcome in ('in_flight', 'unknown', 'accepted')
@@ -166,7 +167,7 @@ async function findParked(tx: Tx, event: string): Promise<ParkedReport | undefin
   const { rows } = await tx.query<ParkedReport>({
     name: 'find-parked-report',
     text: `select ${REPORT} from delivery_reports
-      where event = $1 and attempt is null and message_id is not null and match_key is not null`,
+      where event = $1 and attempt is null and dismissed_at is null and message_id is not null and match_key is not null`,
     values: [event],
   })
   return rows[0]

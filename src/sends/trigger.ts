@@ -12,10 +12,21 @@ export interface SendJob {
   key: string
   startAfter?: Date | undefined
   urgency?: Urgency | undefined
+  /** The ID of the request that it goes back to, for the log. */
+  request?: string | undefined
 }
 
 /** Makes the job of a send, in the transaction that makes the send wait. */
 export type EnqueueSends = (tx: Tx, jobs: readonly SendJob[]) => Promise<void>
+
+/** The same, with the ID of the request that the sends go back to. */
+export const enqueueFor =
+  (enqueue: EnqueueSends, request: string | undefined): EnqueueSends =>
+  (tx, jobs) =>
+    enqueue(
+      tx,
+      jobs.map((job) => ({ ...job, request })),
+    )
 
 /** What a trigger asks for. */
 export interface SendRequest {

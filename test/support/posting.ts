@@ -9,7 +9,7 @@ import { afterAll, onTestFinished } from 'vitest'
 import { readConfig, type UserConfig } from '../../src/config.ts'
 import type { RemoteKeyStore } from '../../src/events/receive.ts'
 import { createRecorder, type Recorder } from '../../src/events/record.ts'
-import { eventRoutes } from '../../src/events/routes.ts'
+import { type EventRoutesDeps, eventRoutes } from '../../src/events/routes.ts'
 import { openJobs } from '../../src/follow-ups/queue.ts'
 import { isWanted } from '../../src/follow-ups/rules.ts'
 import type { TestDatabase } from './database.ts'
@@ -128,12 +128,17 @@ export interface Ingest extends Listening {
 export async function ingest(
   database: TestDatabase,
   userConfig: UserConfig = { sources },
-  { keys = withoutNetwork(), ...options }: http.ServerOptions & { keys?: RemoteKeyStore } = {},
+  {
+    keys = withoutNetwork(),
+    recorder: given,
+    underWay = () => undefined,
+    ...options
+  }: http.ServerOptions & { keys?: RemoteKeyStore } & Partial<Pick<EventRoutesDeps, 'recorder' | 'underWay'>> = {},
 ): Promise<Ingest> {
   const config = { current: readConfig(userConfig) }
   const clock = { now: Date.now() }
   const logged: Ingest['logged'] = []
-  const inner = createRecorder(database.pool, await openJobs(database.url))
+  const inner = given ?? createRecorder(database.pool, await openJobs(database.url))
   let arrivals = 0
   const recorder: Recorder = {
     record: (delivery, provider) => {
@@ -153,6 +158,7 @@ export async function ingest(
         { write: (line) => logged.push(JSON.parse(line) as Record<string, unknown>) },
       ),
       acknowledged: () => undefined,
+      underWay,
       fingerprints: () => [],
       tallies: { answered: () => undefined, verified: () => undefined, stop: async () => undefined },
       refusals: { refused: () => undefined },

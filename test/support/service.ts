@@ -8,7 +8,7 @@ import type { RemoteKeyStore } from '../../src/events/receive.ts'
 import { createRecorder } from '../../src/events/record.ts'
 import { createRemoteKeys } from '../../src/events/remote-keys.ts'
 import { replayEvent } from '../../src/events/replay.ts'
-import { eventRoutes } from '../../src/events/routes.ts'
+import { type EventRoutesDeps, eventRoutes } from '../../src/events/routes.ts'
 import { findSendsWithoutJob, openJobs } from '../../src/follow-ups/queue.ts'
 import { isWanted, processEvent } from '../../src/follow-ups/rules.ts'
 import { createLog } from '../../src/log.ts'
@@ -24,6 +24,8 @@ export const INBOXILI_SECRET = 'inbx_secret_of_the_tests'
 /** The service in this process, on a real database and a real email API stand-in, with its jobs run by hand. */
 export interface TestService {
   app: Express
+  /** What its webhook routes are made of. */
+  eventDeps: EventRoutesDeps
   config: { current: Config }
   sandbox: InboxiliSandbox
   deps: SendDeps
@@ -90,24 +92,23 @@ export async function testService(
     return failures
   }
 
-  const app = express()
-  app.use(
-    eventRoutes({
-      recorder,
-      isWanted: wanted,
-      now: () => clock.now,
-      config: () => config.current,
-      log,
-      acknowledged: () => undefined,
-      fingerprints: () => [],
-      tallies: { answered: () => undefined, verified: () => undefined, stop: async () => undefined },
-      refusals: { refused: () => undefined },
-      keys: options.keys ?? withoutNetwork(),
-    }),
-  )
+  const eventDeps: EventRoutesDeps = {
+    recorder,
+    isWanted: wanted,
+    now: () => clock.now,
+    config: () => config.current,
+    log,
+    acknowledged: () => undefined,
+    fingerprints: () => [],
+    tallies: { answered: () => undefined, verified: () => undefined, stop: async () => undefined },
+    refusals: { refused: () => undefined },
+    keys: options.keys ?? withoutNetwork(),
+  }
+  const app = express().use(eventRoutes(eventDeps))
 
   return {
     app,
+    eventDeps,
     config,
     sandbox,
     deps,

@@ -65,13 +65,13 @@ export const stripe = defineProvider({
       payout: 'payout.paid',
     },
     newId: (unique) => `evt_${unique}`,
-    request: ({ type, id, nowSeconds, email, livemode }, sign) => {
+    request: ({ type, id, about, nowSeconds, email, livemode }, sign) => {
       const event = {
         id,
         object: 'event',
         api_version: '2026-08-27.basil',
         created: nowSeconds,
-        data: { object: stripeObject({ type, eventId: id, created: nowSeconds, email, livemode }) },
+        data: { object: stripeObject({ type, eventId: about, created: nowSeconds, email, livemode }) },
         livemode,
         pending_webhooks: 1,
         request: { id: null, idempotency_key: null },

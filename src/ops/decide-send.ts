@@ -1,0 +1,44 @@
+import type pg from 'pg'
+import { z } from 'zod'
+import type { Log } from '../log.ts'
+import { type Decided, type DecisionRequest, decide } from '../sends/decide.ts'
+import { rematch } from '../sends/settle.ts'
+import { type EnqueueSends, enqueueFor } from '../sends/trigger.ts'
+
+export interface DecideDeps {
+  pool: pg.Pool
+  enqueueSends: EnqueueSends
+  isExclusive(): boolean
+  log: Log
+}
+
+/** Read by people, in the audit log, for ever. */
+export const reasonSchema = z
+  .string()
+  .max(1_000)
+  .refine((text) => text.isWellFormed(), 'must be text')
+  .transform((text) => text.replace(/\p{Cc}+/gu, ' ').trim())
+  .pipe(z.string().min(1, 'must say why'))
+
+export const messageIdSchema = z
+  .string()
+  .min(1)
+  .max(500)
+  .refine((text) => text.isWellFormed() && !/\p{Cc}/u.test(text), 'must be text without control characters')
+
+/** Carries out a person's decision, however it was asked for: once, logged, and with the events that waited for it matched again. */
+export async function decideSend(
+  { pool, enqueueSends, isExclusive, log }: DecideDeps,
+  key: string,
+  { requestId, ...request }: DecisionRequest & { requestId?: string | undefined },
+): Promise<Decided> {
+  // PostgreSQL's texts hold no NUL, so no key does.
+  const decided: Decided = key.includes('\0')
+    ? { outcome: 'not_found' }
+    : await decide(pool, enqueueFor(enqueueSends, requestId), key, request)
+  log.info({ decision: request.decision, outcome: decided.outcome, by: request.actor, request: requestId }, 'decision')
+  // If it fails, the sweep does it.
+  if (decided.outcome === 'decided')
+    await rematch(pool, decided.matchKey, isExclusive()).catch((error: unknown) => log.warn({ error }, 'matching again failed'))
+  return decided
+}

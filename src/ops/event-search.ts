@@ -1,0 +1,109 @@
+import type { Db } from '../db.ts'
+import { refOf } from '../providers/refs.ts'
+import { type EventFilter, eventStatuses } from './filters.ts'
+import { SOURCES } from './sources-of-events.ts'
+
+// How the list of events finds its rows. Few indexes may lie on their table, as each costs with every event that arrives: a list that
+// names no source takes the newest of each source instead.
+
+/** A statement that gives `id`, and its values from $1 on. */
+export interface EventSearch {
+  text: string
+  values: readonly unknown[]
+}
+
+/** The rows of webhook_events between two times lie between these, as they are numbered nearly in the order in which they come. */
+export interface IdBounds {
+  low: string | null
+  high: string | null
+}
+
+/** What is null isn't asked for, and is folded away when the statement is planned. */
+const filters = (isReferring: string) => `($2::text is null or source = $2) and ($3::text is null or type = $3)
+  and ($4::text is null or case when $4 = 'test' then livemode = false else livemode is distinct from false end)
+  and ($5::timestamptz is null or received_at >= $5) and ($6::timestamptz is null or received_at < $6)
+  and ($7::bigint is null or id >= $7) and ($8::bigint is null or id < $8) and ($9::bigint is null or id < $9)
+  and ($11::text is null or event_id = $11) and ($12::text is null or ${isReferring})
+  and ($13::text is distinct from 'redelivery' or redeliveries > 0)
+  and ($13::text is distinct from 'conflict' or exists (select from webhook_conflicts where event = webhook_events.id))`
+const ANY_STATUS = '($1::text[] is null or status = any ($1))'
+
+/** Those of an ID, whatever their source. */
+const WITH_ID = `id = any (array(
+    select one.id from sources cross join lateral (select id from webhook_events where source = sources.source and event_id = $11) one))`
+/** Those that name something, one after the other until there are enough. */
+const REFERRING = `(select event_id as named from event_refs where ref = $12 and ($7::bigint is null or event_id >= $7)
+    and ($8::bigint is null or event_id < $8) and ($9::bigint is null or event_id < $9) order by ref desc, event_id desc) refs
+  join webhook_events on id = named`
+const IN_CONFLICT = `id = any (array(select event from webhook_conflicts where $9::bigint is null or event < $9))`
+
+/** Finds the events that a filter wants, the newest `limit` of them, in any order; to be counted, any so many of them. */
+export function searchEvents(filter: EventFilter, bounds: IdBounds, limit: number, isCount = false): EventSearch {
+  const { source, event_id, ref, type, status, mode, has, since, until, cursor } = filter
+  return {
+    text: `with recursive ${SOURCES} select id from (${waysTo(filter, isCount).join(' union all ')}) found`,
+    values: [
+      status ?? null,
+      source ?? null,
+      type ?? null,
+      mode ?? null,
+      since ?? null,
+      until ?? null,
+      bounds.low,
+      bounds.high,
+      cursor?.[0] ?? null,
+      limit,
+      event_id ?? null,
+      ref === undefined ? null : refOf(ref),
+      has ?? null,
+    ],
+  }
+}
+
+/** Selects whose rows together hold what the filter wants; each follows one index. */
+function waysTo({ source, event_id, ref, type, status, mode, has }: EventFilter, isCount: boolean): string[] {
+  const end = 'order by id desc limit $10'
+  const found = (where: string, from = 'webhook_events') => {
+    const isReferring =
+      from === REFERRING ? 'true' : 'exists (select from event_refs where ref = $12 and event_refs.event_id = webhook_events.id)'
+    return `(select id from ${from} where ${where} and ${filters(isReferring)} ${end})`
+  }
+  // To be counted it needs no order, so that the first sources may be enough.
+  const ofEachSource = (where: string) =>
+    `(select found.id from sources cross join lateral ${found(`source = sources.source and ${where}`)} found ${isCount ? 'limit $10' : end})`
+
+  if (event_id !== undefined) return [found(`${WITH_ID} and ${ANY_STATUS}`)]
+  if (ref !== undefined) return [found(ANY_STATUS, REFERRING)]
+  if (has === 'conflict') return [found(`${IN_CONFLICT} and ${ANY_STATUS}`)]
+  if (has === 'redelivery' || mode === 'test') return [source === undefined ? ofEachSource(ANY_STATUS) : found(ANY_STATUS)]
+  if (source === undefined && type === undefined && status === undefined) return [found(ANY_STATUS)]
+  return (status ?? eventStatuses).map((one, index) => {
+    const where = status ? `status = ($1::text[])[${index + 1}]` : `$1::text[] is null and status = '${one}'`
+    const hasIndex = source !== undefined || (type === undefined && ['pending', 'failed', 'quarantined'].includes(one))
+    return hasIndex ? found(where) : ofEachSource(where)
+  })
+}
+
+/** What committed late has a number from up to so long before its neighbours. */
+const OUT_OF_ORDER_MS = 60_000
+
+/** Finds by halves which rows may lie between two times; a look at about 20 rows for each, however many there are. */
+export async function findIdBounds(db: Db, since: Date | undefined, until: Date | undefined): Promise<IdBounds> {
+  if (since === undefined && until === undefined) return { low: null, high: null }
+  const { rows } = await db.query<IdBounds>(
+    `with recursive search (number, wanted, low, high) as (
+       select number, wanted, (select coalesce(min(id), 0) from webhook_events), (select coalesce(max(id), 0) + 1 from webhook_events)
+       from unnest($1::timestamptz[]) with ordinality as given (wanted, number) where wanted is not null
+       union all
+       select number, wanted, case when is_before then probe.id + 1 else low end, case when is_before then high else middle end
+       from search
+         cross join lateral (select (low + high) / 2 as middle) halves
+         left join lateral (select id, received_at from webhook_events where id >= middle order by id limit 1) probe on true
+         cross join lateral (select coalesce(probe.id < high and probe.received_at < wanted, false) as is_before) compared
+       where low < high
+     )
+     select (select low from search where number = 1 and low >= high) as low, (select low from search where number = 2 and low >= high) as high`,
+    [[since && new Date(since.getTime() - OUT_OF_ORDER_MS), until && new Date(until.getTime() + OUT_OF_ORDER_MS)]],
+  )
+  return rows[0] ?? { low: null, high: null }
+}

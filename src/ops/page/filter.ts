@@ -1,0 +1,38 @@
+import type { Request } from 'express'
+import type { z } from 'zod'
+import { problemsOf } from '../filters.ts'
+import type { Problem } from './action.ts'
+
+/** The filter of a list as its address has it: what was given, to be shown in the form again, and what it means, or what is wrong. */
+export type ReadFilter<Filter> = { given: Record<string, string> } & (
+  | { filter: Filter; problems?: never }
+  | { filter?: never; problems: Problem[] }
+)
+
+/** Fields of the page's own, which no filter has. */
+const OF_THE_PAGE = ['done', 'view']
+
+/** Reads the query string; empty fields of a form are not given, and several of one name are a comma list. */
+export function readFilter<Schema extends z.ZodType>(req: Request, schema: Schema): ReadFilter<z.output<Schema>> {
+  const url = new URL(req.originalUrl, 'http://page')
+  const given: Record<string, string> = {}
+  for (const name of new Set(url.searchParams.keys())) {
+    const value = url.searchParams
+      .getAll(name)
+      .filter((text) => text !== '')
+      .join(',')
+    if (value !== '' && !OF_THE_PAGE.includes(name)) given[name] = value
+  }
+  const parsed = schema.safeParse(given)
+  return parsed.success ? { given, filter: parsed.data } : { given, problems: problemsOf(parsed.error) }
+}
+
+/** An address with these fields changed; `null` takes one out. */
+export function addressWith(address: string, changes: Record<string, string | null>): string {
+  const url = new URL(address, 'http://page')
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null) url.searchParams.delete(name)
+    else url.searchParams.set(name, value)
+  }
+  return url.pathname + url.search
+}

@@ -1,0 +1,47 @@
+/** Last night in a zone: from ten in the evening to six in the morning, the night that ended last. */
+export function lastNight(now: Date, timeZone: string): { since: Date; until: Date } {
+  const local = partsOf(now, timeZone)
+  const isOver = local.hour >= 6
+  const morning = isOver ? 0 : -1
+  return {
+    since: instantAt(local, morning - 1, 22, timeZone),
+    until: instantAt(local, morning, 6, timeZone),
+  }
+}
+
+interface LocalDay {
+  year: number
+  month: number
+  day: number
+  hour: number
+  minute: number
+}
+
+/** The instant at which clocks of the zone show this hour, so many days from the given one. */
+function instantAt({ year, month, day }: LocalDay, days: number, hour: number, timeZone: string): Date {
+  const wanted = Date.UTC(year, month - 1, day + days, hour)
+  let instant = wanted
+  // The offset at the instant isn't that of the guess where clocks change in between; the second look is right.
+  for (let look = 0; look < 2; look += 1) instant = wanted - offsetAt(new Date(instant), timeZone)
+  return new Date(instant)
+}
+
+function offsetAt(instant: Date, timeZone: string): number {
+  const { year, month, day, hour, minute } = partsOf(instant, timeZone)
+  return Date.UTC(year, month - 1, day, hour, minute) - Math.floor(instant.getTime() / 60_000) * 60_000
+}
+
+function partsOf(instant: Date, timeZone: string): LocalDay {
+  const format = new Intl.DateTimeFormat('en-US', {
+    timeZone,
+    hourCycle: 'h23',
+    year: 'numeric',
+    month: 'numeric',
+    day: 'numeric',
+    hour: 'numeric',
+    minute: 'numeric',
+  })
+  const parts = Object.fromEntries(format.formatToParts(instant).map(({ type, value }) => [type, Number(value)]))
+  const { year = 0, month = 1, day = 1, hour = 0, minute = 0 } = parts
+  return { year, month, day, hour, minute }
+}

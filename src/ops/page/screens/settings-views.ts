@@ -1,0 +1,61 @@
+import { Router } from 'express'
+import { z } from 'zod'
+import { readRowId, rowFilter } from '../../filters.ts'
+import { deleteView, listViews, type ViewRow } from '../../views.ts'
+import { addAction } from '../action.ts'
+import { actionForm, pager, table } from '../components.ts'
+import { readFilter } from '../filter.ts'
+import { type Html, html } from '../html.ts'
+import { missingPage, screen } from '../page.ts'
+import type { ScreenDeps } from '../routes.ts'
+import { needsOperator, settingsPage } from '../settings-frame.ts'
+import { mayDecide, type Visit } from '../visit.ts'
+
+const HERE = '/ops/settings/views'
+
+/** The views that everybody has, to be taken away when nobody wants them any more. */
+export function settingsViewsScreen(deps: ScreenDeps): Router {
+  const router = Router({ caseSensitive: true, strict: true })
+  router.get(
+    HERE,
+    screen(deps, async (visit, req) => {
+      const { filter } = readFilter(req, rowFilter)
+      const { views, next_cursor } = await listViews(deps.reads, filter ?? { limit: 50 })
+      const list =
+        views.length === 0 ? html`<p>No view yet. A list with a filter has “Save as a view”.</p>` : listOf(views, visit)
+      return settingsPage(
+        HERE,
+        html`${!mayDecide(visit) && needsOperator('Deleting views')}${list}${pager(visit.address, next_cursor)}`,
+      )
+    }),
+  )
+  addAction(router, deps, `${HERE}/:id/delete`, {
+    roles: ['operator'],
+    body: z.strictObject({}),
+    async handle({ actor, req }) {
+      const id = readRowId(String(req.params.id))
+      if (id === undefined) return { page: missingPage('No such view', html`<a href="${HERE}">Views</a>`) }
+      const isDeleted = await deleteView(deps.pool, id, { actor, via: 'page' })
+      return { to: HERE, notice: { text: isDeleted ? 'The view is deleted.' : 'The view was deleted before.' } }
+    },
+  })
+  return router
+}
+
+function listOf(views: readonly ViewRow[], visit: Visit): Html {
+  const remove = (view: ViewRow) =>
+    actionForm({
+      action: `${HERE}/${view.id}/delete`,
+      fields: html`<button class="quiet" aria-label="Delete the view ${view.name}">Delete</button>`,
+      byApi: { method: 'DELETE', path: `/v1/views/${view.id}` },
+    })
+  return table({
+    caption: 'Views, the oldest first; everybody has them',
+    head: ['Name', 'List', 'Made', 'By', ''],
+    rows: views.map(
+      (view) =>
+        html`<tr><td class="first"><a href="/ops/${view.screen}?${view.query}">${view.name}</a></td><td>${view.screen}</td><td>${visit.view.time(view.created_at)}</td><td>${view.created_by}</td><td>${mayDecide(visit) && remove(view)}</td></tr>`,
+    ),
+    className: 'stack',
+  })
+}

@@ -1,0 +1,41 @@
+import type { Request } from 'express'
+import type pg from 'pg'
+import type { ActionAnswer } from './action.ts'
+import { attribute, type Html, html, type Part } from './html.ts'
+import type { Page } from './layout.ts'
+import { answerSubmission } from './submissions.ts'
+
+const tabs = [
+  ['/ops/settings', 'You'],
+  ['/ops/settings/people', 'People and roles'],
+  ['/ops/settings/tokens', 'Tokens'],
+  ['/ops/settings/views', 'Views'],
+  ['/ops/settings/configuration', 'Configuration'],
+] as const
+type SettingsPath = (typeof tabs)[number][0]
+
+/** A page of the settings, with the links to the others. */
+export function settingsPage(here: SettingsPath, main: Part, more: { heading?: string; status?: number } = {}): Page {
+  const label = tabs.find(([path]) => path === here)?.[1] ?? ''
+  const { heading = label, status = 200 } = more
+  return {
+    title: `${status >= 400 ? 'Error: ' : ''}${heading} · Settings`,
+    place: 'settings',
+    status,
+    main: html`<nav aria-label="Settings"><ul class="tabs">${tabs.map(
+      ([path, text]) => html`<li><a href="${path}"${attribute('aria-current', path === here && 'page')}>${text}</a></li>`,
+    )}</ul></nav><h1>${heading}</h1>${main}`,
+  }
+}
+
+/** What stands where somebody may not do what an operator may. */
+export const needsOperator = (what: string): Html => html`<p class="muted">${what} needs role operator.</p>`
+
+/**
+ * Answers a form with a page that shows something once: the answer is kept without it, so that sending the form again neither does
+ * it again nor shows it again.
+ */
+export async function shownOnce(pool: pg.Pool, req: Request, to: string, text: string, page: Page): Promise<ActionAnswer> {
+  await answerSubmission(pool, String(req.body.form), to, { text })
+  return { page }
+}

@@ -1,0 +1,56 @@
+import type pg from 'pg'
+import { CsvError } from '../sends/csv.ts'
+import type { Coverage } from '../sends/log-coverage.ts'
+import { readSendingLog } from '../sends/log-file.ts'
+import { type LineFinding, reconcile } from '../sends/reconcile.ts'
+import { type LogField, logFields } from '../sends/sending-log.ts'
+
+/** What a sending log told, and what was done, or would be, by it. */
+export interface ReconciledLog {
+  file_sha256: string
+  /** Whether it was done; else it is what would be. */
+  applied: boolean
+  /** The column that each field was read from. */
+  columns: Record<LogField, string | null>
+  summary: Record<LineFinding['outcome'], number>
+  coverage: Coverage
+  lines: LineFinding[]
+}
+
+/** Reads a whole sending log and settles by it; without `by` it only says what it would do. */
+export async function reconcileLog(
+  { pool, isExclusive }: { pool: pg.Pool; isExclusive(): boolean },
+  chunks: AsyncIterable<Uint8Array>,
+  {
+    columns,
+    zone,
+    by,
+  }: {
+    columns: Partial<Record<LogField, string>>
+    zone: string
+    by: { actor: string; via: string; reason: string } | undefined
+  },
+): Promise<ReconciledLog | { problem: string }> {
+  const log = await readSendingLog(chunks, columns, zone).catch((error: unknown) => {
+    if (error instanceof CsvError) return { problem: error.message }
+    throw error
+  })
+  if ('problem' in log) return log
+  const { lines, coverage } = await reconcile({ pool, fileSha256: log.sha256, isExclusive: isExclusive(), by }, log.lines)
+  const count = (outcome: LineFinding['outcome']) => lines.filter((line) => line.outcome === outcome).length
+  const nameOf = (field: LogField) => log.header[log.columns[field] ?? -1] ?? null
+  return {
+    file_sha256: log.sha256,
+    applied: by !== undefined,
+    columns: Object.fromEntries(logFields.map((field) => [field, nameOf(field)])) as Record<LogField, string | null>, // of all fields
+    summary: {
+      settles: count('settles'),
+      adds: count('adds'),
+      known: count('known'),
+      look: count('look'),
+      nothing: count('nothing'),
+    },
+    coverage,
+    lines,
+  }
+}

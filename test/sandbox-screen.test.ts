@@ -1,0 +1,89 @@
+import type { AddressInfo } from 'node:net'
+import { afterAll, expect, test } from 'vitest'
+import { createPanel } from '../src/sandbox/panel.ts'
+import { testDatabase } from './support/database.ts'
+import { testPages } from './support/page.ts'
+import { testService } from './support/service.ts'
+
+const database = await testDatabase()
+const { pool } = database
+const userConfig = {
+  sources: { stripe: { provider: 'stripe' as const, secrets: ['whsec_of_the_tests'] } },
+  followUps: [
+    {
+      source: 'stripe',
+      type: ['invoice.paid', 'invoice.payment_succeeded'],
+      email: ({ data }: { data: { object: { id: string; customer_email: string } } }) => ({
+        key: `invoice:${data.object.id}:paid`,
+        to: data.object.customer_email,
+        from_email: 'billing@example.com',
+        subject: `Receipt ${data.object.id}`,
+        html_body: '<p>Thank you</p>',
+      }),
+    },
+  ],
+}
+const service = await testService(database, userConfig)
+const server = service.app.listen(0, '127.0.0.1')
+afterAll(() => server.close())
+const panel = createPanel({
+  sandboxUrl: service.sandbox.url,
+  serviceUrl: () => `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+  source: () => ({
+    name: 'stripe',
+    provider: 'stripe',
+    options: {},
+    secret: 'whsec_of_the_tests',
+    mode: 'live',
+    type: 'invoice.paid',
+    otherType: 'invoice.payment_succeeded',
+  }),
+})
+const { get, submit } = await testPages(database, userConfig, { sandbox: panel })
+const without = await testPages(await testDatabase())
+
+test('without a sandbox there is no panel, and no form of it', async () => {
+  expect((await without.get('/ops/sandbox')).status).toBe(404)
+  for (const path of ['arm', 'clear', 'deliver', 'send'])
+    expect((await without.submit(`/ops/sandbox/${path}`, {})).status, path).toBe(404)
+})
+
+test('a sample, the same again, another event of the payment and twenty at once make one email for each payment', async () => {
+  for (const kind of ['new', 'again', 'other', 'many'])
+    expect((await submit('/ops/sandbox/send', { kind })).status, kind).toBe(303)
+  expect(await service.drain()).toEqual([])
+
+  const { rows: events } = await pool.query('select type, redeliveries from webhook_events order by id')
+  expect(events).toEqual([
+    { type: 'invoice.paid', redeliveries: 1 },
+    { type: 'invoice.payment_succeeded', redeliveries: 0 },
+    { type: 'invoice.paid', redeliveries: 19 },
+  ])
+  expect(service.sandbox.ledger.filter(({ accepted }) => accepted)).toHaveLength(2)
+  const { text } = await get('/ops/sandbox')
+  expect(text).toContain('Emails per send: at most <b>1</b> ✓')
+  expect(text.match(/accepted [0-9a-f-]+/g)).toHaveLength(2)
+})
+
+test('what is armed meets the next call, and the table shows what went out beside what is believed', async () => {
+  expect((await submit('/ops/sandbox/arm', { what: 'fault', name: 'reset', times: '1' })).status).toBe(303)
+  await submit('/ops/sandbox/send', { kind: 'new' })
+  await service.drain()
+
+  const { text } = await get('/ops/sandbox')
+  expect(text).toContain('not yet: it went out, and no report has said so')
+
+  await submit('/ops/sandbox/arm', { what: 'fault', name: '422', times: '1' })
+  await submit('/ops/sandbox/clear', {})
+  await submit('/ops/sandbox/send', { kind: 'new' })
+  await service.drain()
+  expect(service.sandbox.ledger.at(-1)?.answer).toBe(200)
+})
+
+test('C-68 the panel is for operators, and takes only what it knows', async () => {
+  expect((await submit('/ops/sandbox/send', { kind: 'new' }, 'reader')).status).toBe(403)
+  expect((await submit('/ops/sandbox/arm', { what: 'fault', name: 'constructor', times: '1' })).status).toBe(400)
+  expect((await submit('/ops/sandbox/arm', { what: 'fault', name: 'timeout', times: '0' })).status).toBe(400)
+  expect((await submit('/ops/sandbox/send', { kind: 'all' })).status).toBe(400)
+  expect((await get('/ops/sandbox/send')).status).toBe(405)
+})
