@@ -26,6 +26,8 @@ interface PlanNode {
   'Node Type': string
   'Relation Name'?: string
   'Index Name'?: string
+  'Index Cond'?: string
+  Filter?: string
   'Shared Hit Blocks'?: number
   'Shared Read Blocks'?: number
   'Actual Rows'?: number
@@ -55,11 +57,14 @@ export const BIG_TABLES: readonly string[] = [
   'ack_minutes',
 ]
 
-/** Big tables that the database would read row by row for a statement; it isn't run. */
+/** Big tables that the database would read row by row for a statement, or along a whole index in search of some; it isn't run. */
 export async function scansOf(db: Db, { text, values }: Statement): Promise<string[]> {
   const { rows } = await db.query<{ 'QUERY PLAN': [{ Plan: PlanNode }] }>(`explain (format json) ${text}`, values)
+  const isWalk = (node: PlanNode) =>
+    node['Node Type'].endsWith('Seq Scan') ||
+    (/^Index (Only )?Scan$/.test(node['Node Type']) && node['Index Cond'] === undefined && node.Filter !== undefined)
   const scanned = nodesOf(rows[0]?.['QUERY PLAN'][0].Plan)
-    .filter((node) => node['Node Type'].endsWith('Seq Scan'))
+    .filter(isWalk)
     .map((node) => node['Relation Name'] ?? '')
   return scanned.filter((table) => BIG_TABLES.includes(table))
 }

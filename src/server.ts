@@ -317,7 +317,7 @@ export async function startWork(settings: Settings): Promise<Running> {
         settings.sweepEveryMs * 120,
       ),
       sweep('sign-ins', async () => ({ signIns: await forgetOldSignIns(pool) }), settings.sweepEveryMs * 10),
-      sweep('forms', async () => ({ forgotten: await forgetOldSubmissions(pool) }), settings.sweepEveryMs * 120),
+      sweep('forms', async () => ({ oldForms: await forgetOldSubmissions(pool) }), settings.sweepEveryMs * 120),
       sweep(
         'minutes',
         async () => ({ forgotten: await forgetOldMinutes(pool, 35, stopping.signal) }),

@@ -9,7 +9,8 @@ import { dismissReport } from '../src/sends/attach.ts'
 import { decide } from '../src/sends/decide.ts'
 import { reconcile } from '../src/sends/reconcile.ts'
 import { type LogLine, readTime } from '../src/sends/sending-log.ts'
-import { settle } from '../src/sends/settle.ts'
+import { rematch, settle } from '../src/sends/settle.ts'
+import { chancesOf } from './support/chances.ts'
 import { insertAttempt, insertEvent, insertSend } from './support/ops-rows.ts'
 import { patientDatabase, resetControl } from './support/sends.ts'
 
@@ -180,6 +181,51 @@ describe('the suggestion', () => {
     expect(await suggestionOf('k')).toBe(null)
     expect(await findEvidence(pool, 'nobody', NOW)).toBe(undefined)
   })
+})
+
+test('I7 I9 suggests "sent" exactly where the rule would settle by itself, were the account exclusive', async () => {
+  let suggested = 0
+  for (let seed = 1; seed <= 60; seed += 1) {
+    const { below, chance, pick } = chancesOf(seed)
+    const mailbox = `r${seed}@example.com`
+    const keys = Array.from({ length: chance(70) ? 1 : 2 }, (_, n) => `s${seed}k${n}`)
+    for (const key of keys) {
+      const claimed_at = at(chance(70) ? 0 : below(200_000) - 100_000)
+      await unknownSend(
+        key,
+        { recipient: mailbox, queued_at: claimed_at },
+        { claimed_at, called_at: claimed_at, ended_at: claimed_at },
+      )
+    }
+    for (let n = 0; n < (chance(70) ? 1 : 2); n += 1)
+      await report(`s${seed}m${n}`, chance(70) ? below(600) : below(300_000) - 150_000, {
+        kind: pick(['delivered', 'bounced', 'delivered', 'opened']),
+        recipient: pick([mailbox, mailbox, mailbox.toUpperCase(), `r${seed}+x@example.com`]),
+      })
+    const before = new Map(await Promise.all(keys.map(async (key) => [key, await suggestionOf(key)] as const)))
+
+    await pool.query(`update sending_control set matching = 'auto'`)
+    await rematch(pool, mailbox, true)
+
+    const settled = await pool.query<{ dedupe_key: string; message_id: string | null; state: string }>(
+      'select dedupe_key, message_id, state from email_sends where dedupe_key = any ($1)',
+      [keys],
+    )
+    for (const { dedupe_key, message_id, state } of settled.rows) {
+      const suggestion = before.get(dedupe_key)
+      // Settling one may tell the next one apart; where there is only one, both say the same.
+      const isTold = suggestion?.verdict === 'sent'
+      if (isTold || keys.length === 1)
+        expect([seed, dedupe_key, state, message_id]).toEqual([
+          seed,
+          dedupe_key,
+          isTold ? 'sent' : 'needs_review',
+          isTold ? suggestion.message_id : null,
+        ])
+      if (isTold) suggested += 1
+    }
+  }
+  expect(suggested).toBeGreaterThan(10)
 })
 
 describe('not sent', () => {

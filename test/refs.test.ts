@@ -2,7 +2,6 @@ import request from 'supertest'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { key, type Rule, readConfig } from '../src/config.ts'
 import { emptyOldBodies } from '../src/events/sweeps.ts'
-import { processEvent } from '../src/follow-ups/rules.ts'
 import { refsOf } from '../src/providers/refs.ts'
 import { patientDatabase } from './support/sends.ts'
 import { hexHmac, INBOXILI_SECRET, stripeSignature, testService } from './support/service.ts'
@@ -111,14 +110,20 @@ describe('references of an event', () => {
     expect((await pool.query('select status from webhook_events where id = $1', [event])).rows).toEqual([{ status: 'failed' }])
   })
 
-  test('are undone with the result when the transaction breaks, and written when the job runs again', async () => {
+  test('are undone with the result when the commit fails, and written when the job runs again', async () => {
     setRule(() => ({ key: key('invoice', 'refs3', 'paid'), to: 'a@example.com', from_email: 'b@example.com', text_body: 'Paid' }))
     const event = await post('evt_refs_3', { id: 'in_refs3' })
-    const { log } = service.deps
-    const broken = { pool, config: () => service.config.current, log, enqueue: () => Promise.reject(new Error('a bug')) }
+    await pool.query(
+      `create function fail_at_commit() returns trigger language plpgsql as $$ begin raise exception 'a crash'; end $$`,
+    )
+    await pool.query(
+      `create constraint trigger fails after insert on follow_ups deferrable initially deferred for each row execute function fail_at_commit()`,
+    )
 
-    await expect(processEvent(broken, event, false)).rejects.toThrow('not processed yet')
+    await expect(service.process(event)).rejects.toThrow('not processed yet')
     expect(await refs(event)).toEqual([])
+    await pool.query('drop trigger fails on follow_ups')
+    await pool.query('drop function fail_at_commit')
     await service.process(event)
 
     expect(await refs(event)).toEqual(['in_refs3'])

@@ -50,6 +50,7 @@ beforeEach(async () => {
   await pool.query(
     `insert into sign_in_attempts (kind, subject_sha256, tries, since) values ('address', 'x', 1, now() - interval '16 minutes')`,
   )
+  await pool.query(`insert into form_submissions (id, person, at) values (gen_random_uuid(), 'mia', now() - interval '3 days')`)
 })
 
 test('every sweep runs once and says what it changed; a second one finds nothing', async () => {
@@ -60,6 +61,7 @@ test('every sweep runs once and says what it changed; a second one finds nothing
     events: { orphanEvents: 1 },
     bodies: { emptied: 1 },
     minutes: { forgotten: 1 },
+    forms: { oldForms: 1 },
     'sign-ins': { signIns: 1 },
   })
   expect([stderr, exitCode]).toEqual(['', 0])
@@ -69,7 +71,7 @@ test('every sweep runs once and says what it changed; a second one finds nothing
   expect(await jobsOf(pool, 'orphan')).toHaveLength(1)
 
   const again = JSON.parse((await sweep()).stdout) as Record<string, Record<string, number>>
-  expect(Object.values(again).flatMap((counts) => Object.values(counts))).toEqual(Array(9).fill(0))
+  expect(Object.values(again).flatMap((counts) => Object.values(counts))).toEqual(Array(10).fill(0))
 })
 
 test('settles nothing by recipient on an account that others use, or may use', async () => {
@@ -86,7 +88,16 @@ test('two at once change each thing once', async () => {
   for (const { stdout } of swept)
     for (const counts of Object.values(JSON.parse(stdout) as Record<string, Record<string, number>>))
       for (const [name, count] of Object.entries(counts)) sums[name] = (sums[name] ?? 0) + count
-  expect(sums).toMatchObject({ staleClaims: 1, staleCalls: 1, resends: 1, orphanEvents: 1, emptied: 1, forgotten: 1, signIns: 1 })
+  expect(sums).toMatchObject({
+    staleClaims: 1,
+    staleCalls: 1,
+    resends: 1,
+    orphanEvents: 1,
+    emptied: 1,
+    forgotten: 1,
+    oldForms: 1,
+    signIns: 1,
+  })
   expect(await jobsOf(pool, 'claimed')).toHaveLength(1)
 })
 

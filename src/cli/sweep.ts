@@ -37,7 +37,7 @@ export async function sweepCommand(
     events: async () => ({ orphanEvents: await sweepEvents(pool, findEventsWithoutJob, jobs.enqueueEvents) }),
     bodies: async () => ({ emptied: await emptyOldBodies(pool, keepBodiesDays) }),
     minutes: async () => ({ forgotten: await forgetOldMinutes(pool, MINUTES_KEPT_DAYS) }),
-    forms: async () => ({ forgotten: await forgetOldSubmissions(pool) }),
+    forms: async () => ({ oldForms: await forgetOldSubmissions(pool) }),
     'sign-ins': async () => ({ signIns: await forgetOldSignIns(pool) }),
   }
   const changed: Record<string, Record<string, number>> = {}

@@ -141,7 +141,7 @@ export function isZone(zone: string): boolean {
 }
 
 /** How far the clocks of a zone are ahead of UTC. Throws RangeError for a zone that there is not. */
-export function offsetMs(ms: number, zone: string): number {
+function offsetMs(ms: number, zone: string): number {
   const calendar =
     calendars.get(zone) ??
     new Intl.DateTimeFormat('en-US', {

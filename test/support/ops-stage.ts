@@ -6,6 +6,7 @@ import { createApp } from '../../src/app.ts'
 import { createChanges } from '../../src/ops/changes.ts'
 import { createOverview } from '../../src/ops/overview.ts'
 import type { PageDeps } from '../../src/ops/page/routes.ts'
+import { createPanel } from '../../src/sandbox/panel.ts'
 import type { TestDatabase } from './database.ts'
 import { testPages } from './page.ts'
 import { hexHmac, INBOXILI_SECRET, stripeSignature, testService } from './service.ts'
@@ -24,7 +25,7 @@ const rules = {
       source: 'stripe',
       type: 'invoice.paid',
       email: ({ data }: { data: { object: { number: string; customer_email: string; customer_name?: string } } }) => ({
-        key: `invoice:${encodeURIComponent(data.object.number)}:paid`,
+        key: `invoice:${data.object.number}:paid`,
         to: data.object.customer_email,
         from_email: 'billing@example.com',
         subject: `Your receipt for ${data.object.number}`,
@@ -39,7 +40,20 @@ export type OpsStage = Awaited<ReturnType<typeof openOpsStage>>
 /** The whole service on a port, with people signed in, its email API stood in for, and its jobs run by hand. */
 export async function openOpsStage(database: TestDatabase, more: Partial<PageDeps> = {}) {
   const service = await testService(database, rules)
-  const pages = await testPages(database, rules, more)
+  const panel = createPanel({
+    sandboxUrl: service.sandbox.url,
+    serviceUrl: () => baseURL,
+    source: () => ({
+      name: 'stripe',
+      provider: 'stripe',
+      options: {},
+      secret: STRIPE_SECRET,
+      mode: 'live',
+      type: 'invoice.paid',
+      otherType: undefined,
+    }),
+  })
+  const pages = await testPages(database, rules, { sandbox: panel, ...more })
   const lines: string[] = []
   const log = pino({ level: 'debug' }, { write: (line: string) => void lines.push(line) })
   const findOverview = createOverview(database.pool, () => ({ config: service.config.current }))
@@ -70,6 +84,7 @@ export async function openOpsStage(database: TestDatabase, more: Partial<PageDep
     baseURL,
     server,
     service,
+    deps: pages.deps,
     log: lines,
     cookies: pages.cookies,
     /** A Stripe event as it would come, with these bytes. */

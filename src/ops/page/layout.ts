@@ -56,7 +56,7 @@ export function signedInPage({ assets, version, hasSandbox }: Frame, visit: Visi
     <form action="/ops/sign-out" method="post"><button>Sign out</button></form></div>
   </details>
 </header>
-<div class="banners" id="banners" data-live>${banners(shell, visit, hasSandbox)}</div>
+<section aria-label="Notices" id="banners" data-live>${banners(shell, visit, hasSandbox)}</section>
 <p class="status" role="status" id="status">${shell?.notice && notice(shell.notice)}</p>
 <main id="main" tabindex="-1">${page.main}</main>
 <footer><span>Oncehook ${version}</span>${shell && html`<span>Database time ${visit.view.exactTime(shell.databaseTime)}</span>`}

@@ -58,7 +58,7 @@ export function deskList(rows: readonly ReviewRow[], place: DeskPlace, current: 
   const row = ({ dedupe_key: key, version, recipient, queued_at, last_error, suggestion }: ReviewRow) => {
     const isCurrent = key === current
     return html`<tr data-row="${key}"${attribute('class', isCurrent && 'current')}><td>${mayDecide(visit) && tickOf(key, version)}</td>
-<td><a class="mono" href="${deskPath({ ...place, key })}"${attribute('aria-current', isCurrent && 'true')}${attribute('autofocus', isCurrent && visit.done !== undefined)}>${key}</a><br><span class="muted">${last_error ?? 'reopened'} · ${ageText(queued_at, visit.view.now)}</span></td>
+<td><a class="mono" href="${deskPath({ ...place, key })}#evidence"${attribute('aria-current', isCurrent && 'true')}${attribute('autofocus', isCurrent && visit.done !== undefined)}>${key}</a><br><span class="muted">${last_error ?? 'reopened'} · ${ageText(queued_at, visit.view.now)}</span></td>
 <td>${recipient}<br><span class="muted">suggested: ${verdictWords[suggestion.verdict]}</span></td></tr>`
   }
   return html`<div data-rows>${table({

@@ -33,7 +33,7 @@ export function sourcesScreen(deps: ScreenDeps): Router {
           { figures: 'Redeliveries' },
           { figures: 'Quarantined' },
           'Secrets (last match)',
-          '',
+          html`<span class="hidden">Next</span>`,
         ],
         rows: sources.map((source) => rowOf(source, visit)),
         className: 'stack',
