@@ -26,8 +26,6 @@ interface PlanNode {
   'Node Type': string
   'Relation Name'?: string
   'Index Name'?: string
-  'Index Cond'?: string
-  Filter?: string
   'Shared Hit Blocks'?: number
   'Shared Read Blocks'?: number
   'Actual Rows'?: number
@@ -41,7 +39,7 @@ export interface Plan {
   buffers: number
   /** In the order of the plan, each once. */
   indexes: string[]
-  /** Tables that it reads row by row, and more of them than a count may. */
+  /** Tables of which it reads more than it should. */
   scanned: string[]
 }
 
@@ -57,14 +55,11 @@ export const BIG_TABLES: readonly string[] = [
   'ack_minutes',
 ]
 
-/** Big tables that the database would read row by row for a statement, or along a whole index in search of some; it isn't run. */
+/** Big tables that the database would read row by row for a statement; it isn't run. */
 export async function scansOf(db: Db, { text, values }: Statement): Promise<string[]> {
   const { rows } = await db.query<{ 'QUERY PLAN': [{ Plan: PlanNode }] }>(`explain (format json) ${text}`, values)
-  const isWalk = (node: PlanNode) =>
-    node['Node Type'].endsWith('Seq Scan') ||
-    (/^Index (Only )?Scan$/.test(node['Node Type']) && node['Index Cond'] === undefined && node.Filter !== undefined)
   const scanned = nodesOf(rows[0]?.['QUERY PLAN'][0].Plan)
-    .filter(isWalk)
+    .filter((node) => node['Node Type'].endsWith('Seq Scan'))
     .map((node) => node['Relation Name'] ?? '')
   return scanned.filter((table) => BIG_TABLES.includes(table))
 }
@@ -73,12 +68,13 @@ function nodesOf(node: PlanNode | undefined): PlanNode[] {
   return node === undefined ? [] : [node, ...(node.Plans ?? []).flatMap(nodesOf)]
 }
 
-/** What a bounded count may read of a table without an index. */
+/** What a bounded count may read of a table without an index, and what may be looked at in vain along one. */
 const MOST_SCANNED = 30_000
+const MOST_REMOVED = 150_000
 
 function isLongScan(node: PlanNode): boolean {
   const { 'Actual Rows': rows = 0, 'Rows Removed by Filter': removed = 0, 'Actual Loops': loops = 0 } = node
-  return node['Node Type'].endsWith('Seq Scan') && (rows + removed) * loops > MOST_SCANNED
+  return removed * loops > MOST_REMOVED || (node['Node Type'].endsWith('Seq Scan') && (rows + removed) * loops > MOST_SCANNED)
 }
 
 /** How the database carries the statement out, and what it reads doing so. */

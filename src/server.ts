@@ -66,6 +66,7 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
     max: 3,
     statementTimeout: 2_000,
     connectionTimeout: 2_500,
+    isFrugal: true,
   })
   try {
     await untilStorageIsReady(ops, checked, log)

@@ -21,12 +21,13 @@ let until: Promise<void> | undefined
 
 /** A page with one form, which notes what it was asked. */
 function appWith(more: Partial<Action<typeof body>> = {}) {
-  const server: PageServer & { pool: typeof pool } = {
+  const server: PageServer = {
     pool,
     reads: pool,
     log: createLog('silent', 'test'),
     publicUrl: 'https://hooks.example.com',
     now: () => new Date('2026-11-29T14:00:00Z'),
+    storage: { awaySince: undefined },
     frame: { assets: createAssets(), version: '0.0.0', hasSandbox: false },
   }
   const insecure = { ...server, publicUrl: undefined }

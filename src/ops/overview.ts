@@ -43,7 +43,7 @@ export interface Cell {
 }
 
 /** Something that went wrong lately. */
-export interface Problem {
+interface Problem {
   at: Date
   text: string
   href: string

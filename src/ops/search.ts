@@ -63,7 +63,7 @@ export interface NoHit {
   events: NoHitEvent[]
 }
 
-export interface NoHitEvent extends Pick<EventRow, 'id' | 'source' | 'event_id' | 'type' | 'status' | 'received_at' | 'error'> {
+interface NoHitEvent extends Pick<EventRow, 'id' | 'source' | 'event_id' | 'type' | 'status' | 'received_at' | 'error'> {
   follow_ups: { rule: string; outcome: string; error: string | null; dedupe_key: string | null; send_status: string | null }[]
 }
 

@@ -42,8 +42,7 @@ const WIDTHS = [320, 768, 1440] as const
 const THEMES = ['light', 'dark'] as const
 /** Of the six looks of a screen two are searched for faults, the narrow light one by all rules; with EVERY_LOOK=1 all six are. */
 const everyLook = process.env.EVERY_LOOK === '1'
-const isSearched = (width: number, theme: string) =>
-  everyLook || (theme === 'light' ? width === 320 : width === 1440)
+const isSearched = (width: number, theme: string) => everyLook || (theme === 'light' ? width === 320 : width === 1440)
 
 /** What is wider than the window, besides what scrolls by itself. */
 const overflow = (page: Page) =>
@@ -80,9 +79,7 @@ describe.skipIf(hasNoBrowser)('every screen', () => {
 
     for (const [name, path] of stories.screens) {
       const tab = name === 'sign in' ? anonymous.page : page
-      const t0 = performance.now()
       const answer = await tab.goto(path)
-      const t1 = performance.now()
       const here = await look(tab)
       if ((answer?.status() ?? 500) >= 500) here.push(`status ${answer?.status()}`)
       const own = await tab.evaluate(() => ({
@@ -92,13 +89,14 @@ describe.skipIf(hasNoBrowser)('every screen', () => {
       }))
       if (own.scripts > 0 || own.handlers > 0) here.push('something that strangers wrote became an element')
       if (own.headings !== 1) here.push(`${own.headings} main headings`)
-      process.stderr.write(`TIMING ${name} ${Math.round(t1 - t0)} ${Math.round(performance.now() - t1)} ${JSON.stringify(here)}\n`)
       if (here.length > 0) found[name] = here
     }
 
     expect(found).toEqual({})
     // A browser says so itself of each page that is answered with a status of 400 or more.
-    expect([...troubles, ...anonymous.troubles].filter((text) => !/the server responded with a status of 4/.test(text))).toEqual([])
+    expect([...troubles, ...anonymous.troubles].filter((text) => !/the server responded with a status of 4/.test(text))).toEqual(
+      [],
+    )
   })
 
   test('C-67 the signs of an attack, and those that mean something in an address, stand there literally', async () => {
@@ -123,7 +121,17 @@ describe.skipIf(hasNoBrowser)('every screen', () => {
     const { page, troubles } = await openTab({ baseURL: empty.baseURL, cookie: empty.cookies.reader })
     const found: Record<string, string[]> = {}
 
-    for (const path of ['', '/review', '/review?tab=reports', '/review?tab=events', '/sends', '/events', '/replays', '/sources', '/audit']) {
+    for (const path of [
+      '',
+      '/review',
+      '/review?tab=reports',
+      '/review?tab=events',
+      '/sends',
+      '/events',
+      '/replays',
+      '/sources',
+      '/audit',
+    ]) {
       await page.goto(`/ops${path}`)
       await page.setViewportSize({ width: 320, height: 800 })
       const here = [...(await overflow(page)), ...(await faults(page))]

@@ -3,9 +3,12 @@ import type { AddressInfo } from 'node:net'
 import { pino } from 'pino'
 import { afterAll } from 'vitest'
 import { createApp } from '../../src/app.ts'
+import { createFingerprints, readFingerprintKey } from '../../src/events/fingerprint.ts'
+import { createTallies } from '../../src/events/tallies.ts'
 import { createChanges } from '../../src/ops/changes.ts'
 import { createOverview } from '../../src/ops/overview.ts'
 import type { PageDeps } from '../../src/ops/page/routes.ts'
+import { startHeartbeat } from '../../src/ops/processes.ts'
 import { createPanel } from '../../src/sandbox/panel.ts'
 import type { TestDatabase } from './database.ts'
 import { testPages } from './page.ts'
@@ -40,6 +43,7 @@ export type OpsStage = Awaited<ReturnType<typeof openOpsStage>>
 /** The whole service on a port, with people signed in, its email API stood in for, and its jobs run by hand. */
 export async function openOpsStage(database: TestDatabase, more: Partial<PageDeps> = {}) {
   const service = await testService(database, rules)
+  const fingerprints = createFingerprints(await readFingerprintKey(database.pool))
   const panel = createPanel({
     sandboxUrl: service.sandbox.url,
     serviceUrl: () => baseURL,
@@ -53,25 +57,29 @@ export async function openOpsStage(database: TestDatabase, more: Partial<PageDep
       otherType: undefined,
     }),
   })
-  const pages = await testPages(database, rules, { sandbox: panel, ...more })
+  const pages = await testPages(database, rules, { sandbox: panel, fingerprints, ...more })
   const lines: string[] = []
   const log = pino({ level: 'debug' }, { write: (line: string) => void lines.push(line) })
   const findOverview = createOverview(database.pool, () => ({ config: service.config.current }))
   const changes = createChanges({ reads: database.pool, findOverview, log, everyMs: 50 })
+  const tallies = createTallies(database.pool, log, 50)
+  const heartbeat = startHeartbeat(database.pool, { kind: 'worker', version: '0.0.0' }, log)
+  heartbeat.swept()
   const stopping = new AbortController()
   const app = createApp({
     log,
-    events: { ...service.eventDeps, log },
+    events: { ...service.eventDeps, log, tallies, fingerprints },
     ops: { ...pages.deps, log, findOverview, changes, stopping: stopping.signal, ...more },
     notReady: async () => undefined,
     metrics: async () => ({ text: '', contentType: 'text/plain' }),
   })
   const server = createServer(app)
   await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-  afterAll(() => {
+  afterAll(async () => {
     stopping.abort()
     server.close()
     server.closeAllConnections()
+    await Promise.all([tallies.stop(), heartbeat.stop()])
   })
   const baseURL = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   service.sandbox.setWebhook({ url: `${baseURL}/webhooks/inboxili`, secret: INBOXILI_SECRET })

@@ -1,5 +1,4 @@
 import express, { type Request, type Response, type Router } from 'express'
-import type pg from 'pg'
 import { z } from 'zod'
 import { problemsOf } from '../filters.ts'
 import type { PersonRole } from '../people.ts'
@@ -41,7 +40,7 @@ const formId = z.uuid()
  */
 export function addAction<Body extends z.ZodType>(
   router: Router,
-  server: PageServer & { pool: pg.Pool },
+  server: PageServer,
   path: string,
   { roles, body: schema, handle, invalid, limit = 100_000, withFile = false }: Action<Body>,
 ): void {

@@ -198,7 +198,7 @@ ${
   isChanged &&
   table({
     caption: 'Before and after',
-    head: ['', 'When you opened it', 'Now'],
+    head: [html`<span class="hidden">What</span>`, 'When you opened it', 'Now'],
     rows: [
       html`<tr><th scope="row">Status</th><td>${sendTag('needs_review')}</td><td>${sendTag(send.status)}</td></tr>`,
       html`<tr><th scope="row">Version</th><td>${version}</td><td>${send.version}</td></tr>`,

@@ -50,14 +50,11 @@ export const figures: readonly Figure[] = [
 function said({ value, text, total }: Figure, series: Series): { last: string; rest: string } {
   const values = series.points.map(value)
   const known = values.filter((one) => one !== null)
+  if (known.length === 0) return { last: text(null), rest: 'no value in this time' }
   const gaps = POINTS - known.length
   return {
     last: text(values.at(-1) ?? null),
-    rest: [
-      `max ${text(known.length === 0 ? null : Math.max(...known))}`,
-      total?.(series),
-      gaps > 0 && `${gaps} of ${POINTS} without a value`,
-    ]
+    rest: [`max ${text(Math.max(...known))}`, total?.(series), gaps > 0 && `${gaps} of ${POINTS} without a value`]
       .filter(Boolean)
       .join(', '),
   }

@@ -5,6 +5,7 @@ import type pg from 'pg'
 import { isStorageAway } from '../../db.ts'
 import type { Log } from '../../log.ts'
 import { readSession, tokenOfCookies } from '../sessions.ts'
+import { timeText } from '../words.ts'
 import { type Html, html, markupOf } from './html.ts'
 import { type Frame, type Page, plainPage, signedInPage } from './layout.ts'
 import { findShell } from './shell.ts'
@@ -12,10 +13,13 @@ import { type Visit, visitFor, visitOf } from './visit.ts'
 
 /** What it takes to answer with a page. */
 export interface PageServer {
+  pool: pg.Pool
   reads: pg.Pool
   frame: Frame
   log: Log
   publicUrl: string | undefined
+  /** Since when the database couldn't be asked who is signed in. */
+  storage: { awaySince: Date | undefined }
   now(): Date
 }
 
@@ -69,7 +73,10 @@ export function isSecure(req: Request, publicUrl: string | undefined): boolean {
 export function signedIn(server: PageServer, otherwise: RequestHandler): RequestHandler {
   return async (req, res, next) => {
     const token = tokenOfCookies(req.get('cookie'), isSecure(req, server.publicUrl))
-    const session = token === undefined ? undefined : await readSession(server.reads, token)
+    // A page that refreshes itself is no sign of a person.
+    const isUse = req.get('x-refresh') === undefined && req.path !== '/stream'
+    const session = token === undefined ? undefined : await readSession(server.pool, token, { isUse })
+    server.storage.awaySince = undefined
     if (!session) return void (await otherwise(req, res, next))
     res.locals.visit = visitFor(req, res, session, server.now())
     next()
@@ -109,16 +116,10 @@ export function onPageError(server: PageServer): ErrorRequestHandler {
       )
     if (isStorageAway(error)) {
       server.log.warn({ error, request }, 'storage is away')
-      return sendPage(
-        server,
-        req,
-        res,
-        refusalPage(
-          503,
-          "Can't reach the database",
-          html`Providers get 503 and will redeliver. Nothing was changed by this request unless the page says so when it works again; reload it then. ${reference}`,
-        ),
-      )
+      server.storage.awaySince ??= server.now()
+      const since = html`Since ${timeText(server.storage.awaySince)} UTC.`
+      const detail = html`${since} Providers get 503 and will redeliver; nothing that was acknowledged is lost. This request changed nothing, unless the page says so when the database answers again; reload it then. ${reference}`
+      return sendPage(server, req, res, { ...refusalPage(503, "Can't reach the database", detail), withPlaces: true })
     }
     if (error instanceof URIError) return sendPage(server, req, res, refusalPage(400, 'This address is not valid', reference))
     if (typeof error.status === 'number' && error.status >= 400 && error.status < 500)

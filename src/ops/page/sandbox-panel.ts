@@ -1,5 +1,5 @@
 /** Something that the sandbox can be asked to do next, under its name. */
-export interface Armable {
+interface Armable {
   name: string
   text: string
 }

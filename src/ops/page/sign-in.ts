@@ -136,7 +136,7 @@ async function takeSession(server: SignInServer, req: Request, res: Response, to
 
 async function currentSession(server: SignInServer, req: Request) {
   const token = tokenOf(server, req)
-  return token === undefined ? undefined : readSession(server.reads, token)
+  return token === undefined ? undefined : readSession(server.pool, token)
 }
 
 const tokenOf = (server: SignInServer, req: Request) => tokenOfCookies(req.get('cookie'), isSecure(req, server.publicUrl))

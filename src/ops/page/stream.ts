@@ -22,7 +22,7 @@ export function pageStream(server: PageServer, changes: Changes, stopping: Abort
     const token = tokenOfCookies(req.get('cookie'), isSecure(req, server.publicUrl))
     const heartbeat = setInterval(() => {
       // While the database is away nobody is signed out.
-      readSession(server.reads, token ?? '').then(
+      readSession(server.pool, token ?? '', { isUse: false }).then(
         (session) => (session ? res.write(': still here\n\n') : res.end()),
         () => res.write(': still here\n\n'),
       )

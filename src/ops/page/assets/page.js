@@ -181,8 +181,10 @@ if (streamPath && 'BroadcastChannel' in window && navigator.locks) {
     sign.hidden = false
     sign.textContent = text
   }
+  const timeZone = $('[data-zone]')?.textContent
+  const clockText = () => new Date().toLocaleTimeString('en-GB', { timeZone, hour: '2-digit', minute: '2-digit' })
   const receive = (message) => {
-    if (message === 'lost') show(`Live updates stopped ${new Date().toTimeString().slice(0, 5)} · reload to try again`)
+    if (message === 'lost') show(`Live updates stopped ${clockText()} · reload to see what is new`)
     else if (message === 'open') show('Live')
     else void refresh()
   }
@@ -221,8 +223,7 @@ document.addEventListener('click', ({ target }) => {
   const button = target.closest('[data-pause]')
   if (!button) return
   isPaused = !isPaused
-  button.textContent = isPaused ? 'Go on' : 'Pause'
-  button.setAttribute('aria-pressed', String(isPaused))
+  button.textContent = isPaused ? 'Go on with live updates' : 'Pause live updates'
   if (!isPaused && isStale) void refresh()
 })
 

@@ -158,7 +158,7 @@ function headOf(event: WebhookEvent, visit: Visit): Html {
     event.body_bytes !== null && ` · ${countText(event.body_bytes)} bytes`
   }</p>
 ${event.error !== null && html`<p class="error">${event.error}</p>`}
-<div class="actions"><a class="button" href="/ops/events/${event.id}/body">Body ⤓</a>${copyButton(event.event_id, 'Copy ID')}${copyButton('address', 'Copy link')}${copyButton(repostLine(event), 'Copy curl that re-posts it')}</div>
+<div class="actions"><a class="button quiet" href="/ops/events/${event.id}/body">Body ⤓</a>${copyButton(event.event_id, 'Copy ID')}${copyButton('address', 'Copy link')}${copyButton(repostLine(event), 'Copy curl that re-posts it')}</div>
 ${causedOf(event, visit)}${replayOf(event, visit)}`
 }
 

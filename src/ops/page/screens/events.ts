@@ -7,7 +7,7 @@ import { countText, eventLabels } from '../../words.ts'
 import { actionForm, boosted, copyButton, errorSummary, eventTag, field, pager, select, table } from '../components.ts'
 import { sendCsv } from '../csv.ts'
 import { addressWith, type ReadFilter, readFilter } from '../filter.ts'
-import { type Html, html } from '../html.ts'
+import { attribute, type Html, html } from '../html.ts'
 import { lastNight } from '../nights.ts'
 import { refusalPage, screen, sendPage } from '../page.ts'
 import type { ScreenDeps } from '../routes.ts'
@@ -36,7 +36,7 @@ export function eventsScreen(deps: ScreenDeps): Router {
       )
       const main = html`${heading}${filterForm(deps, read)}
 <div class="actions"><p class="new-rows" data-new-rows hidden><a href="${visit.address}"></a></p>
-<a class="button" href="${addressWith(visit.address, { cursor: null }).replace('/ops/events', '/ops/events.csv')}">Export CSV</a>
+<a class="button quiet" href="${addressWith(visit.address, { cursor: null }).replace('/ops/events', '/ops/events.csv')}">Export CSV</a>
 ${copyButton('address', 'Copy link')}${mayDecide(visit) && events.length > 0 && replayForm(read.given)}</div>
 ${events.length === 0 ? emptyText(deps, read.given) : listOf(events, sends, visit)}${pager(visit.address, next_cursor)}`
       return { title: 'Events', place: 'events', main }
@@ -59,7 +59,7 @@ function listOf(events: readonly EventRow[], sends: Awaited<ReturnType<typeof co
     return html`<tr data-row="${event.id}"><td class="first"><span id="event-${event.id}" data-live>${eventTag(event.status)}</span></td>
 <td><a href="/ops/events/${event.id}">${event.type ?? 'no type'}</a></td><td>${event.source}${event.livemode === false && ' · test'}</td>
 <td class="mono">${event.event_id}</td><td>${view.time(event.received_at)}</td>
-<td class="number">${countText(event.redeliveries)}</td><td class="number">${countText(made)}${failed > 0 && ` · ${failed} failed`}</td></tr>`
+<td class="number" data-label="Redeliveries">${countText(event.redeliveries)}</td><td class="number" data-label="Sends made">${countText(made)}${failed > 0 && ` · ${failed} failed`}</td></tr>`
   }
   return html`<div data-rows>${table({
     caption: 'Events, last received first',
@@ -86,13 +86,25 @@ ${select({
 })}
 ${field({ name: 'type', label: 'Type', value: given.type, problems })}
 ${field({ name: 'event_id', label: 'Event ID', value: given.event_id, problems })}
-${field({ name: 'ref', label: 'Names', value: given.ref, problems, hint: undefined })}
+${moreOf(
+  given,
+  html`${field({ name: 'ref', label: 'Refers to', value: given.ref, problems })}
 ${select({ name: 'mode', label: 'Mode', value: given.mode, choices: [any, ['live', 'live'], ['test', 'test']] })}
 ${select({ name: 'has', label: 'With', value: given.has, choices: [any, ['redelivery', 'redeliveries'], ['conflict', 'conflicts']] })}
 ${field({ name: 'since', label: 'Since', value: given.since, problems })}
-${field({ name: 'until', label: 'Until', value: given.until, problems })}
+${field({ name: 'until', label: 'Until', value: given.until, problems })}`,
+)}
 <button class="main">Filter</button> <a href="/ops/events">Reset</a></form>`
 }
+
+const SELDOM = ['ref', 'mode', 'has', 'since', 'until']
+
+/** What is seldom filtered by is folded, as long as none of it is given. */
+const moreOf = (given: Record<string, string>, fields: Html): Html =>
+  html`<details class="more"${attribute(
+    'open',
+    SELDOM.some((name) => given[name] !== undefined),
+  )}><summary>More filters</summary><div class="filters">${fields}</div></details>`
 
 /** Filters that people come back to, and what was replayed. */
 function usualFilters({ view }: Visit): Html {

@@ -75,7 +75,7 @@ function mainOf(overview: Overview, series: Series, visit: Visit): Html {
 ${live('figures', html`<div class="figures">${figures.map((figure) => figurePart(figure, series))}</div>`)}
 <details><summary>As table</summary>${figuresTable(series, view)}</details>
 <p><a href="/ops/charts?range=${series.range}">Large charts</a></p></section>
-<section aria-labelledby="queue-title"><h2 id="queue-title">Queue</h2>${live('queue', queuePart(overview, visit))}</section>
+<section aria-labelledby="queue-title"><h2 id="queue-title">Queue</h2>${live('queue', queuePart(overview, visit))}<p><a href="/ops/sending">Pause or resume sending</a></p></section>
 <section aria-labelledby="problems-title"><h2 id="problems-title">Recent problems</h2>${live('problems', problemsPart(overview, visit))}</section>`
 }
 

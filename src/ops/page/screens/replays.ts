@@ -199,7 +199,7 @@ function forecastOf({ events, emails }: Forecast, sendsPerMinute: number): Html 
   }.</p>
 ${table({
   caption: 'Emails',
-  head: ['', { figures: 'Count' }],
+  head: ['What would become of them', { figures: 'Count' }],
   rows: [
     row('Would be sent', emails.would_send),
     ...held.map(([status, count]) => row(`Nothing is sent, the key is taken: ${labels[status]?.word ?? status}`, count)),
@@ -207,7 +207,7 @@ ${table({
   ],
 })}${table({
   caption: 'Events',
-  head: ['', { figures: 'Count' }],
+  head: ['What they are', { figures: 'Count' }],
   rows: Object.entries(events).map(([prospect, count]) => row(prospects[prospect] ?? prospect, count)),
 })}`
 }

@@ -133,8 +133,9 @@ function truthTable(accepted: readonly AcceptedEmail[], beliefs: readonly Belief
           emails.length === 0
             ? 'nothing'
             : emails.map(({ at, messageId }) => html`<div>accepted ${messageId ?? 'without an ID'} ${view.time(at)}</div>`)
-        }</td><td>${sendTag(belief.status)}</td><td><a href="/ops/sends/${encodeURIComponent(belief.dedupe_key)}">${belief.dedupe_key}</a></td><td>${agreement(belief, emails.length)}</td></tr>`,
+        }</td><td>${sendTag(belief.status)}</td><td><a href="/ops/sends/${encodeURIComponent(belief.dedupe_key)}">${belief.dedupe_key}</a></td><td data-label="Agree?">${agreement(belief, emails.length)}</td></tr>`,
     ),
+    className: 'stack',
   })
   const verdict = html`<p>Emails per send: at most <b>${String(most)}</b> ${most <= 1 ? '✓' : '– a person has sent it again'}</p>`
   return beliefs.length > 0 ? html`${verdict}${list}` : html`<p>Nothing has been sent yet.</p>`

@@ -38,7 +38,7 @@ export function sendScreen(deps: ScreenDeps): Router {
       const zone = visit.view.settings.timeZone
       const text = sendText(send, story.lines, address, zone)
       const main = html`<div class="title"><div class="name"><h1 class="key">${send.dedupe_key}</h1>${live('send-status', sendTag(send.status), 'span')}</div>
-<div class="actions">${copyButton('address', 'Copy link')}${copyButton(text, 'Copy as text')}<button type="button" class="quiet" data-print hidden>Print</button><a href="${sendPath(key)}/json">JSON</a></div></div>
+<div class="actions">${copyButton('address', 'Copy link')}${copyButton(text, 'Copy as text')}<button type="button" class="quiet" data-print hidden>Print</button><a class="button quiet" href="${sendPath(key)}/json">JSON</a></div></div>
 ${live('answer', html`<p class="answer">${answerSentence(send, zone)}</p>${send.explanation !== null && html`<p>${send.explanation}</p>`}`)}
 <div class="actions">${decision(send, story, visit)}</div>
 <h2 class="hidden">What happened</h2>${live('timeline', timeline(story.lines, visit.view))}

@@ -51,10 +51,10 @@ function listOf(views: readonly ViewRow[], visit: Visit): Html {
     })
   return table({
     caption: 'Views, the oldest first; everybody has them',
-    head: ['Name', 'List', 'Made', 'By', ''],
+    head: ['Name', 'List', 'Made', 'By', html`<span class="hidden">Delete</span>`],
     rows: views.map(
       (view) =>
-        html`<tr><td class="first"><a href="/ops/${view.screen}?${view.query}">${view.name}</a></td><td>${view.screen}</td><td>${visit.view.time(view.created_at)}</td><td>${view.created_by}</td><td>${mayDecide(visit) && remove(view)}</td></tr>`,
+        html`<tr><td class="first"><a href="/ops/${view.screen}?${view.query}">${view.name}</a></td><td>${view.screen}</td><td data-label="Made">${visit.view.time(view.created_at)}</td><td data-label="by">${view.created_by}</td><td>${mayDecide(visit) && remove(view)}</td></tr>`,
     ),
     className: 'stack',
   })

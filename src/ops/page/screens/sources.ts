@@ -58,10 +58,10 @@ function rowOf(source: SourceRow, { view }: Visit): Html {
   const verified = counts.accepted + counts.duplicate + counts.quarantined
   const [most] = refused
   return html`<tr><td class="first"><a href="/ops/sources/${encodeURIComponent(name)}">${name}</a> <span class="muted">${title ?? ''}${!is_configured && ' not configured any more'}</span></td>
-<td>${last_verified_at === null ? 'never' : view.time(last_verified_at)}</td><td class="number">${countText(verified)}</td>
-<td>${counts.refused === 0 ? '0' : shareText(counts.refused, verified + counts.refused)}${most && html` <span class="muted">mostly: ${most.explanation}</span>`}</td>
-<td class="number">${shareText(counts.duplicate, verified)}</td><td class="number">${counts.quarantined === 0 ? '0' : html`<a href="/ops/events?source=${encodeURIComponent(name)}&amp;status=quarantined">${countText(counts.quarantined)}</a>`}</td>
-<td>${secrets
+<td data-label="Last verified">${last_verified_at === null ? 'never' : view.time(last_verified_at)}</td><td class="number" data-label="Verified">${countText(verified)}</td>
+<td data-label="Refused">${counts.refused === 0 ? '0' : shareText(counts.refused, verified + counts.refused)}${most && html` <span class="muted">mostly: ${most.explanation}</span>`}</td>
+<td class="number" data-label="Redeliveries">${shareText(counts.duplicate, verified)}</td><td class="number" data-label="Quarantined">${counts.quarantined === 0 ? '0' : html`<a href="/ops/events?source=${encodeURIComponent(name)}&amp;status=quarantined">${countText(counts.quarantined)}</a>`}</td>
+<td data-label="Secrets">${secrets
     .filter(({ is_configured }) => is_configured)
     .map(
       ({ position, last_verified_at, advice }) =>
