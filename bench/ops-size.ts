@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { availableParallelism, loadavg, tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -26,6 +26,8 @@ async function openHistory(): Promise<{ url: string; close(): Promise<void> }> {
   const given = process.env.ONCEHOOK_BENCH_URL
   if (given !== undefined) return { url: given, close: async () => undefined }
   const folder = mkdtempSync(join(tmpdir(), 'oncehook-bench-'))
+  // As root the server runs as another user.
+  chmodSync(folder, 0o755)
   const database = await startDatabase({
     directory: join(folder, 'postgres'),
     settings: ['max_wal_size=8GB', 'maintenance_work_mem=256MB'],

@@ -9,7 +9,7 @@ import { tellStories } from '../test/support/ops-stories.ts'
 
 const TO = process.env.SCREENSHOTS_TO ?? 'docs/images'
 const LARGEST_BYTES = 150_000
-const sizes = { wide: { width: 1280, height: 860 }, narrow: { width: 390, height: 844 } } as const
+const sizes = { wide: { width: 1280, height: 720 }, narrow: { width: 390, height: 844 } } as const
 
 /** File names, and the screens of the stories that they show. */
 const pictures = {

@@ -9,7 +9,7 @@ import { createRecorder } from './events/record.ts'
 import { createRefusals } from './events/refusals.ts'
 import { createRemoteKeys } from './events/remote-keys.ts'
 import { type ReplayDeps, replayEvent } from './events/replay.ts'
-import { continueRuns } from './events/runs.ts'
+import { continueRuns, oneForecastAtATime } from './events/runs.ts'
 import { emptyOldBodies, forgetOldMinutes, sweepEvents } from './events/sweeps.ts'
 import { createTallies } from './events/tallies.ts'
 import { readTestKeys } from './events/test-keys.ts'
@@ -138,7 +138,7 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
           ),
         runs: {
           ...replayDeps,
-          forecast: (events) => forecastReplay(ops, config.current(), events, MOST_MS_TO_FORECAST),
+          forecast: oneForecastAtATime((events) => forecastReplay(ops, config.current(), events, MOST_MS_TO_FORECAST)),
         },
         enqueueSends: jobs.enqueueSends,
         config: config.current,

@@ -3,7 +3,16 @@ import supertest from 'supertest'
 import { beforeEach, describe, expect, test, vi } from 'vitest'
 import { readConfig, type UserConfig } from '../src/config.ts'
 import type { Db, Tx } from '../src/db.ts'
-import { continueRuns, findRun, planRun, type RunDeps, type RunFilter, startRun, stopRun } from '../src/events/runs.ts'
+import {
+  continueRuns,
+  findRun,
+  oneForecastAtATime,
+  planRun,
+  type RunDeps,
+  type RunFilter,
+  startRun,
+  stopRun,
+} from '../src/events/runs.ts'
 import { emptyOldBodies } from '../src/events/sweeps.ts'
 import { forecastReplay } from '../src/follow-ups/forecast.ts'
 import { openJobs } from '../src/follow-ups/queue.ts'
@@ -622,10 +631,10 @@ describe('the API', async () => {
     const begun = Promise.withResolvers<void>()
     const own = app({
       ...deps,
-      forecast: () => {
+      forecast: oneForecastAtATime(() => {
         begun.resolve()
         return held.promise
-      },
+      }),
     })
     const dry = { filter: { source: 'generic' }, dry_run: true }
 

@@ -18,6 +18,28 @@ export interface RunDeps extends ReplayDeps {
   forecast(events: readonly string[]): Promise<object>
 }
 
+/** Another forecast is under way in this process. */
+export class ForecastBusyError extends Error {}
+
+/** For the end of a promise: nothing when another forecast is under way. */
+export function busyOrThrow(error: unknown): undefined {
+  if (!(error instanceof ForecastBusyError)) throw error
+}
+
+/** A forecast runs the rules in the process that answers requests: one at a time, whoever asks; others get a ForecastBusyError. */
+export function oneForecastAtATime(forecast: RunDeps['forecast']): RunDeps['forecast'] {
+  let isUnderWay = false
+  return async (events) => {
+    if (isUnderWay) throw new ForecastBusyError('another dry run is under way')
+    isUnderWay = true
+    try {
+      return await forecast(events)
+    } finally {
+      isUnderWay = false
+    }
+  }
+}
+
 /** A replay of many events, under the names of its columns. */
 export interface Run {
   id: string

@@ -68,7 +68,9 @@ export function createChanges({
       : []
     if (performance.now() < overviewDueAt) return changes
     overviewDueAt = performance.now() + OVERVIEW_EVERY_MS
-    const overview = await findOverview()
+    const overview = await findOverview().catch((error: unknown) => log.debug({ error }, 'looking for the overview failed'))
+    // What was found beside it is told all the same.
+    if (!overview) return changes
     const text = JSON.stringify({ ...overview, at: undefined })
     const isNew = text !== shown
     shown = text

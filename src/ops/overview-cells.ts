@@ -49,7 +49,7 @@ export function receivingCell(
   })
   const quiet = judged.filter(({ isQuiet }) => isQuiet)
   const [newest] = verified
-  const isAllQuiet = quiet.length > 0 && quiet.length === verified.length
+  const isAllQuiet = quiet.length > 0 && quiet.length === judged.length
   return cell(
     'receiving',
     'Receiving',

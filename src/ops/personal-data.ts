@@ -34,10 +34,12 @@ function maskValue<Value>(value: Value, field = ''): Value {
   return maskAny(value, field) as Value
 }
 
-function maskAny(value: unknown, field: string): unknown {
-  if (typeof value === 'string') return names.has(field) ? value : contents.has(field) ? HIDDEN : hide(value)
+function maskAny(value: unknown, field: string, isEmail = true): unknown {
+  if (typeof value === 'string') return names.has(field) ? value : contents.has(field) && isEmail ? HIDDEN : hide(value)
   if (Array.isArray(value)) return value.map((inner) => maskAny(inner, field))
   if (value === null || typeof value !== 'object' || value instanceof Date || ArrayBuffer.isView(value)) return value
   if (contents.has(field)) return {}
-  return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, maskAny(inner, name)]))
+  // The audit has subjects too, which are names of things.
+  const hasReader = !('actor' in value && 'via' in value)
+  return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, maskAny(inner, name, hasReader)]))
 }

@@ -1,6 +1,6 @@
 import type pg from 'pg'
 import { z } from 'zod'
-import { findRun, planRun, type RunDeps, startRun, stopRun } from '../events/runs.ts'
+import { busyOrThrow, findRun, planRun, type RunDeps, startRun, stopRun } from '../events/runs.ts'
 import type { Log } from '../log.ts'
 import { replayFilter } from './filters.ts'
 import { type Route, refuse, reply, route } from './route.ts'
@@ -22,8 +22,6 @@ const replayRequest = (now: () => Date) =>
 
 /** Replays of many events: what one would do, carrying it out, how far it is, and stopping it. */
 export function runRoutes(deps: RunDeps, { reads, log, now }: { reads: pg.Pool; log: Log; now: () => Date }): Route[] {
-  // A forecast runs the rules in this process, so one at a time.
-  let isForecasting = false
   return [
     route({
       id: 'replayEvents',
@@ -43,12 +41,8 @@ export function runRoutes(deps: RunDeps, { reads, log, now }: { reads: pg.Pool; 
       problems: { 409: ['already_running', 'not_allowed'] },
       async handle({ body, actor, caller, requestId }) {
         if (body.filter && body.dry_run === true) {
-          if (isForecasting) return refuse(409, 'already_running', 'another dry run is under way')
-          isForecasting = true
-          const run = await planRun(deps, body.filter, true, actor).finally(() => {
-            isForecasting = false
-          })
-          return reply(200, { plan: run.id, ...run })
+          const run = await planRun(deps, body.filter, true, actor).catch(busyOrThrow)
+          return run ? reply(200, { plan: run.id, ...run }) : refuse(409, 'already_running', 'another dry run is under way')
         }
         const plan = body.filter ? (await planRun(deps, body.filter, false, actor)).id : (body.plan ?? '')
         const run = await startRun(deps, plan, actor, 'api')

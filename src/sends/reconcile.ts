@@ -1,7 +1,8 @@
 import type pg from 'pg'
 import { type Db, inTransaction, type Tx } from '../db.ts'
 import { excludeForm } from './address.ts'
-import { type Coverage, coverLog } from './log-coverage.ts'
+import { findAcceptedCalls, minutesOff } from './log-clock.ts'
+import { type Coverage, coverLog, type LogReader } from './log-coverage.ts'
 import { type Finding, findingOf, findOwners, newsOf, type Owner, type Reading, settleByLine } from './log-line.ts'
 import type { LogLine } from './sending-log.ts'
 import { rematch } from './settle.ts'
@@ -9,13 +10,9 @@ import { rematch } from './settle.ts'
 // Settles from the provider's own sending log, read in by a person: by the rule for delivery events, with the whole file before
 // its eyes. A line never frees a key and never starts a send.
 
-export interface Run {
-  pool: pg.Pool
-  fileSha256: string
+export interface Run extends LogReader {
   /** Nobody but this service sends with the account. */
   isExclusive: boolean
-  /** Who reads the file in, and why; in a dry run nobody, and nothing stays. */
-  by: { actor: string; via: string; reason: string } | undefined
   onProgress?: ((done: number, of: number) => void) | undefined
 }
 
@@ -47,11 +44,13 @@ const LOOKED_UP_AT_ONCE = 1_000
 
 /**
  * Goes through a sending log until no line changes anything more, each decision in a transaction of its own; then notes which open sends
- * the file covers and lacks. The same file again
- * changes nothing. A run that ends halfway leaves what it did; the next one does the rest.
+ * the file covers and lacks. The same file again changes nothing. A run that ends halfway leaves what it did; the next one does the rest.
  */
 export async function reconcile(run: Run, log: readonly LogLine[]): Promise<Reconciled> {
-  const lines = withoutContradictions(log)
+  const accepted = await findAcceptedCalls(run.pool, log)
+  const off = minutesOff(log, accepted)
+  // Times that are off must neither find a call nor stay as a fact.
+  const lines = withoutContradictions(off === null ? log : log.map((line) => ({ ...line, occurredAt: null })))
   const found = new Map<LogLine, Finding>()
   const messages = messagesOf(lines)
   for (const line of lines) if (line.messageId === null) found.set(line, { ...findingOf('no message id'), dedupe_key: null })
@@ -92,8 +91,8 @@ export async function reconcile(run: Run, log: readonly LogLine[]): Promise<Reco
   }
   const findings = lines.map((line) => ({ line: line.line, line_sha256: line.sha256, ...(found.get(line) as Finding) })) // each has one by now
   const settled = new Set(findings.flatMap(({ outcome, dedupe_key }) => (outcome === 'settles' && dedupe_key) || []))
-  const judged = lines.map((line) => ({ ...line, isExplained: !isOpen(line) }))
-  return { lines: findings, coverage: await coverLog(run, judged, settled) }
+  const judged = log.map((line, index) => ({ ...line, isExplained: !isOpen(lines[index] ?? line) }))
+  return { lines: findings, coverage: await coverLog(run, { lines: judged, accepted, minutesOff: off, settled }) }
 }
 
 /**

@@ -22,6 +22,8 @@ export interface LogLine {
   recipient: string | null
   /** Absent, too, for a day without a time, and for a local time that comes twice or never. */
   occurredAt: Date | null
+  /** Whether that time is certain whatever zone is said to be meant: it has one of its own, or needs none. */
+  namesZone: boolean
   subject: string | null
 }
 
@@ -96,6 +98,7 @@ export function readLogLine({ line, sha256, cells }: CsvRecord, columns: Columns
     messageId: messageId !== '' && messageId.length <= 500 && !/\p{Cc}/u.test(messageId) ? messageId : null,
     recipient: address.length <= 254 && /^[^\s@<>,;\p{Cc}]+@[^\s@<>,;\p{Cc}]+$/u.test(address) ? address : null,
     occurredAt: readTime(cell('time'), zone),
+    namesZone: namesZone(cell('time')),
     subject: cell('subject') || null,
   }
 }
@@ -115,6 +118,12 @@ export function readTime(text: string, zone: string): Date | null {
   const [, sign, hours = '', minutes = ''] = /^([+-])(\d\d):?(\d\d)$/.exec(offset) ?? []
   const behind = sign === undefined ? 0 : (Number(hours) * 60 + Number(minutes)) * (sign === '-' ? -1 : 1)
   return new Date(local.getTime() - behind * 60_000)
+}
+
+/** Whether a time is an instant by itself. */
+function namesZone(text: string): boolean {
+  const [, day, , offset] = TIME.exec(text) ?? []
+  return day === undefined || offset !== undefined
 }
 
 const DAY_MS = 86_400_000

@@ -147,7 +147,8 @@ async function findCalls(db: Db, keys: readonly string[]): Promise<Call[]> {
         calls.message_id is not null and exists (select from delivery_reports where attempt = calls.id) as is_reported,
         logs.from_at as log_from, logs.until_at as log_until, logs.known as log_known
       from send_attempts calls join email_sends using (dedupe_key)
-        left join log_absences on log_absences.attempt = calls.id left join sending_logs logs on logs.id = log
+        left join lateral (select logs.* from log_absences join sending_logs logs on logs.id = log where attempt = calls.id
+          order by read_at desc, logs.id desc limit 1) logs on true
       where calls.dedupe_key = any ($1) and outcome in ('in_flight', 'unknown', 'accepted')
       order by calls.dedupe_key, number`,
     values: [keys],

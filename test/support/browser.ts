@@ -1,3 +1,4 @@
+/// <reference lib="dom" />
 import { type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 import { afterAll, inject, onTestFinished } from 'vitest'
 

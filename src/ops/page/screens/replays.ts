@@ -1,6 +1,6 @@
 import { Router } from 'express'
 import { z } from 'zod'
-import { findRun, planRun, type Run, startRun, stopRun } from '../../../events/runs.ts'
+import { busyOrThrow, findRun, planRun, type Run, startRun, stopRun } from '../../../events/runs.ts'
 import { findEvent } from '../../event-queries.ts'
 import { readRowId, readRunId, replayFilter } from '../../filters.ts'
 import { listRuns } from '../../run-queries.ts'
@@ -39,8 +39,6 @@ export function replaysScreen(deps: ScreenDeps): Router {
       for (const { path, message } of parsed.error.issues) context.addIssue({ code: 'custom', path, message })
       return z.NEVER
     })
-  // A forecast runs the rules in this process, so one at a time.
-  let isForecasting = false
 
   router.get(
     '/ops/replays',
@@ -85,12 +83,8 @@ export function replaysScreen(deps: ScreenDeps): Router {
     roles: ['operator'],
     body: filterSchema,
     async handle({ body, actor }) {
-      if (isForecasting)
-        return { page: refusalPage(409, 'Another dry run is under way', 'It takes ten seconds at most; try again then.') }
-      isForecasting = true
-      const run = await planRun(deps.runs, body, true, actor).finally(() => {
-        isForecasting = false
-      })
+      const run = await planRun(deps.runs, body, true, actor).catch(busyOrThrow)
+      if (!run) return { page: refusalPage(409, 'Another dry run is under way', 'It takes ten seconds at most; try again then.') }
       return { to: `/ops/replays/${run.id}` }
     },
   })

@@ -55,7 +55,12 @@ export function sendingScreen(deps: ScreenDeps): Router {
     async handle({ body: { paused, ...rest }, visit, actor }) {
       const by = { ...rest, paused: paused === 'true', actor, via: 'page' }
       const switched = await inTransaction(deps.pool, (tx) => switchSending(tx, by))
-      return answered(visit, switched, { form: 'switch', reason: rest.reason }, by.paused ? 'Sending is paused.' : 'Sending runs again.')
+      return answered(
+        visit,
+        switched,
+        { form: 'switch', reason: rest.reason },
+        by.paused ? 'Sending is paused.' : 'Sending runs again.',
+      )
     },
   })
   addAction(router, deps, '/ops/sending/matching', {
