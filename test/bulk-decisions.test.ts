@@ -325,7 +325,7 @@ describe('twice, at once, and after a crash', () => {
     const failing = {
       ...deps,
       enqueueSends: ((tx, sends) =>
-        sends.includes(keys[0] ?? '')
+        sends.some(({ key }) => key === keys[0])
           ? Promise.reject(new Error('it fails each time'))
           : enqueueSends(tx, sends)) satisfies typeof enqueueSends,
     }
