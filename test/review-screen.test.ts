@@ -523,7 +523,8 @@ describe('the sending log', () => {
     await unknownSend('found')
     await unknownSend('lacking', { recipient: 'bob@example.com' })
     const csv = csvOf(
-      ['m0', 'eve@example.com', 'sent', -3_600],
+      ['m8', 'x@example.org', 'sent', -3_600],
+      ['m0', 'eve@example.com', 'sent', 2],
       ['m1', 'ada@example.com', 'delivered', 24],
       ['m9', 'x@example.org', 'sent', 7_200],
     )

@@ -50,6 +50,7 @@ describe('a line', () => {
       messageId: 'm_1',
       recipient: 'Ada@Example.com',
       occurredAt: new Date('2026-11-29T14:02:07Z'),
+      namesZone: false,
       subject: 'Your receipt',
     })
   })
@@ -81,6 +82,17 @@ describe('a line', () => {
     'a\u0000@example.com',
   ])('names no recipient in "%s"', (to) => {
     expect(read(to, 'm', 'sent', '', '').recipient).toBeNull()
+  })
+
+  test.each([
+    ['2026-11-29T14:02:07Z', true],
+    ['2026-11-29 14:02:07 utc', true],
+    ['2026-11-29T14:02:07+05:30', true],
+    ['1795960927', true],
+    ['2026-11-29T14:02:07', false],
+    ['2026-11-29 14:02', false],
+  ])('knows whether its time "%s" is certain whatever the zone', (time, namesZone) => {
+    expect(read('a@example.com', 'm', 'sent', time, '').namesZone).toBe(namesZone)
   })
 
   test.each(['', '   ', 'm\u0000', 'x'.repeat(501)])('has no message ID in "%s"', (id) => {

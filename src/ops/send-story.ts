@@ -55,7 +55,7 @@ async function findEventFacts(db: Db, ids: readonly string[]): Promise<Map<strin
     name: 'find-event-facts',
     text: `select events.id, source, event_id, length(case when body_emptied_at is null then coalesce(events.body, bodies.body) end) as bytes,
         encode(body_sha256, 'hex') as body_sha256, secret_fingerprint, benign_variants,
-        (select count(*)::int from webhook_conflicts where event = events.id) as conflicts
+        (select coalesce(sum(times), 0)::int from webhook_conflicts where event = events.id) as conflicts
       from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256 where events.id = any ($1::bigint[])`,
     values: [ids],
   })

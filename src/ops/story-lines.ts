@@ -33,6 +33,7 @@ export interface EventFacts {
   body_sha256: string
   secret_fingerprint: string | null
   benign_variants: number
+  /** How often its ID came with other content, as far as that was kept. */
   conflicts: number
 }
 
@@ -64,8 +65,10 @@ const followUps: Record<string, string> = {
 }
 
 /** What came under the event's ID after it. */
-function laterText({ redeliveries }: Send['events'][number], facts: EventFacts | undefined): string {
+function laterText({ redeliveries: all }: Send['events'][number], facts: EventFacts | undefined): string {
   const { benign_variants: variants = 0, conflicts = 0 } = facts ?? {}
+  // What came with other content is counted there too.
+  const redeliveries = Math.max(0, all - conflicts)
   const same =
     variants === 0 ? 'same bytes' : `${variants === redeliveries ? 'the' : `${variants} of them the`} same JSON in other bytes`
   const later = redeliveries > 0 && `${counted(redeliveries, 'redelivery', 'redeliveries')} later: ${same}`

@@ -1,6 +1,6 @@
 import { type Request, type Response, Router } from 'express'
 import { z } from 'zod'
-import { findConflictBody } from '../../conflict-queries.ts'
+import { findConflictBody } from '../../event-facts.ts'
 import { findEvent, findEventBody, type WebhookEvent } from '../../event-queries.ts'
 import { readRowId } from '../../filters.ts'
 import { maskFor } from '../../personal-data.ts'
@@ -157,9 +157,18 @@ function headOf(event: WebhookEvent, visit: Visit): Html {
 <p>Received ${view.exactTime(event.received_at)}${event.occurred_at && html` (created ${view.exactTime(event.occurred_at)})`} · ${secret} · ${bases[event.id_basis] ?? event.id_basis}${
     event.body_bytes !== null && ` · ${countText(event.body_bytes)} bytes`
   }</p>
+<p>${decisionOf(event)}</p>
 ${event.error !== null && html`<p class="error">${event.error}</p>`}
 <div class="actions"><a class="button quiet" href="/ops/events/${event.id}/body">Body ⤓</a>${copyButton(event.event_id, 'Copy ID')}${copyButton('address', 'Copy link')}${copyButton(repostLine(event), 'Copy curl that re-posts it')}</div>
 ${causedOf(event, visit)}${replayOf(event, visit)}`
+}
+
+/** What was decided when it came, and how long its rules took to have run. */
+function decisionOf({ status, received_at, processed_at, redeliveries }: WebhookEvent): string {
+  const first = `${dedupeLabels.new.word}: the first time that this ID came${redeliveries > 0 ? `; it has come ${countText(redeliveries)} times since` : ''}.`
+  if (processed_at === null) return status === 'pending' ? `${first} It waits for a worker.` : first
+  const took = durationText(processed_at.getTime() - received_at.getTime())
+  return status === 'ignored' ? `${first} No rule wanted it.` : `${first} Its rules had run ${took} after its receipt.`
 }
 
 /** The signature in it may be too old by now; the same bytes under the same ID are a redelivery in any case. */
@@ -243,8 +252,11 @@ function headersOf({ headers }: WebhookEvent): Html {
 function redeliveriesOf(event: WebhookEvent, { view }: Visit): Html {
   if (event.redeliveries === 0) return html`<p>None: it came once.</p>`
   const other = event.benign_variants
+  const conflicts = event.conflicts.reduce((sum, { times }) => sum + times, 0)
+  // Of conflicts beyond those that are kept it is only known that they came.
+  const same = Math.max(0, event.redeliveries - other - conflicts)
   const after = event.last_redelivered_at && event.last_redelivered_at.getTime() - event.received_at.getTime()
-  return html`<dl class="facts"><dt>${dedupeLabels.same_bytes.word}</dt><dd>${countText(event.redeliveries - other)}</dd>
-<dt>${dedupeLabels.same_json.word}</dt><dd>${countText(other)}</dd><dt>The last</dt><dd>${view.exactTime(event.last_redelivered_at)}${after !== null && `, ${durationText(after)} after the first`}</dd></dl>
+  return html`<dl class="facts"><dt>${dedupeLabels.same_bytes.word}</dt><dd>${countText(same)}</dd>
+<dt>${dedupeLabels.same_json.word}</dt><dd>${countText(other)}</dd><dt>${dedupeLabels.conflict.word}</dt><dd>${countText(conflicts)}</dd><dt>The last</dt><dd>${view.exactTime(event.last_redelivered_at)}${after !== null && `, ${durationText(after)} after the first`}</dd></dl>
 <p>Each was answered 200 and caused nothing.</p>`
 }

@@ -1,5 +1,5 @@
 import { Router } from 'express'
-import { countSendsOf } from '../../conflict-queries.ts'
+import { countSendsOf } from '../../event-facts.ts'
 import { type EventRow, listEvents } from '../../event-queries.ts'
 import { eventFilter, eventStatuses } from '../../filters.ts'
 import { maskFor } from '../../personal-data.ts'
