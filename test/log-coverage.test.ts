@@ -186,11 +186,12 @@ describe('the times of a log', () => {
 
   test('I7 by no shift of half hours does an email that went out count as lacking', async () => {
     let [told, lacking] = [0, 0]
-    for (let seed = 1; seed <= 6; seed += 1) {
+    for (let seed = 1; seed <= 4; seed += 1) {
       await pool.query('truncate email_sends, send_attempts cascade')
-      const { lines, sent, unsent } = await world(seed)
+      const isExclusive = seed % 2 === 0
+      const { lines, sent, unsent } = await world(seed, isExclusive)
       for (let minutes = -14 * 60; minutes <= 14 * 60; minutes += 30) {
-        const { coverage } = await read(csvOf(shifted(lines, minutes)), { isDry: true, isExclusive: seed % 2 === 0 })
+        const { coverage } = await read(csvOf(shifted(lines, minutes)), { isDry: true, isExclusive })
         expect({ seed, minutes, absent: coverage.absent.filter((key) => sent.has(key)) }).toEqual({ seed, minutes, absent: [] })
         if (minutes === 0) told += coverage.absent.length
       }
@@ -202,7 +203,7 @@ describe('the times of a log', () => {
 })
 
 /** What an account has sent in ten hours, and the file of a part of it. Some of our calls have no answer; half of those went out. */
-async function world(seed: number): Promise<{ lines: Line[]; sent: Set<string>; unsent: number }> {
+async function world(seed: number, isExclusive: boolean): Promise<{ lines: Line[]; sent: Set<string>; unsent: number }> {
   const { below, chance } = chancesOf(seed)
   const sent = new Set<string>()
   const logged: Line[] = []
@@ -214,12 +215,11 @@ async function world(seed: number): Promise<{ lines: Line[]; sent: Set<string>; 
     const log = (seconds: number, status: string) =>
       logged.push([id, to, new Date(claimedAt.getTime() + seconds * 1_000).toISOString(), status])
     const isSent = chance(80)
-    if (isSent) {
-      if (chance(70)) log(1 + below(5), 'sent')
-      log(10 + below(chance(20) ? 20_000 : 60), 'delivered')
-    }
+    const isSlow = chance(20)
+    if (isSent && (isSlow || chance(70))) log(1 + below(5), 'sent')
+    if (isSent) log(10 + below(isSlow ? 20_000 : 60), 'delivered')
     // Somebody else's.
-    if (chance(10)) continue
+    if (!isExclusive && chance(10)) continue
     if (isSent && chance(75)) await acceptedSend(id, to, claimedAt)
     else await unknownSend(id, to, claimedAt)
     if (isSent) sent.add(id)
@@ -398,7 +398,8 @@ describe('the command', () => {
     const csv = csvOf(shifted([...DAY, ADA], IN_NEW_YORK))
     const path = join(directory, 'log.csv')
     writeFileSync(path, csv)
-    const command = (json: boolean) => reconcileCommand(pool, path, false, { json, isWatched: false, say: () => undefined })
+    const command = (json: boolean) =>
+      reconcileCommand(pool, path, false, { json, unicode: true, isWatched: false, say: () => undefined })
 
     const { stdout } = await command(true)
     const { stderr } = await command(false)

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, test } from 'vitest'
+import { findIdBounds } from '../src/events/id-bounds.ts'
 import { countEvents, listEvents } from '../src/ops/event-queries.ts'
-import { findIdBounds } from '../src/ops/event-search.ts'
 import { eventFilter, sendFilter } from '../src/ops/filters.ts'
 import { explainNoHit, findAnything, searchBodies } from '../src/ops/search.ts'
 import { countSends, listSends } from '../src/ops/send-queries.ts'

@@ -1,7 +1,7 @@
 import type { Db } from '../db.ts'
+import { findIdBounds } from '../events/id-bounds.ts'
 import { type Status, statuses } from '../sends/lifecycle.ts'
 import { ackQuantiles } from './ack-times.ts'
-import { findIdBounds } from './event-search.ts'
 import { findProcesses } from './processes.ts'
 
 // Read-only: what the overview is made of. Everything is counted over an index and never further than a bound.

@@ -1,10 +1,10 @@
 import type { Db } from '../db.ts'
+import { findIdBounds } from '../events/id-bounds.ts'
+import { SOURCES } from '../events/sources-of-events.ts'
 import { refOf } from '../providers/refs.ts'
 import { EVENT_ROW, type EventRow } from './event-queries.ts'
-import { findIdBounds } from './event-search.ts'
 import { sendFilter } from './filters.ts'
 import { searchSends } from './send-search.ts'
-import { SOURCES } from './sources-of-events.ts'
 
 // Read-only.
 

@@ -1,6 +1,6 @@
+import { SOURCES } from '../events/sources-of-events.ts'
 import { refOf } from '../providers/refs.ts'
 import type { SendFilter } from './filters.ts'
-import { SOURCES } from './sources-of-events.ts'
 
 // How the list of sends finds its rows: each way to find one is a look-up of its own, in the order of the list and no longer than
 // the page, so that neither a very common nor a very rare search reads much more than it shows.
