@@ -27,10 +27,19 @@ export async function startServer(): Promise<BenchServer> {
     directory: join(folder, 'postgres'),
     settings: ['max_connections=200', 'shared_buffers=512MB', 'max_wal_size=4GB', 'checkpoint_timeout=15min'],
   })
-  const names = ['server_version', 'fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size', 'wal_sync_method']
+  const names = [
+    'server_version',
+    'fsync',
+    'synchronous_commit',
+    'full_page_writes',
+    'shared_buffers',
+    'max_wal_size',
+    'wal_sync_method',
+  ]
   const settings: Record<string, string> = {}
   for (const name of names) settings[name] = String(Object.values((await ask(server.url, `show ${name}`))[0] ?? {})[0])
-  if (settings.fsync !== 'on' || settings.synchronous_commit !== 'on') throw new Error('the database would lose what it acknowledges')
+  if (settings.fsync !== 'on' || settings.synchronous_commit !== 'on')
+    throw new Error('the database would lose what it acknowledges')
   const [first] = await ask<{ pid: string }>(server.url, `select split_part(pg_read_file('postmaster.pid'), chr(10), 1) as pid`)
   return {
     folder,

@@ -57,7 +57,10 @@ export function memoryOf(pid: number): number {
 function statOf(pid: number): { parent: number; seconds: number; ofEnded: number } | undefined {
   const text = readProc(pid, 'stat')
   // The name may hold blanks and brackets.
-  const fields = text?.slice(text.lastIndexOf(')') + 2).split(' ').map(Number)
+  const fields = text
+    ?.slice(text.lastIndexOf(')') + 2)
+    .split(' ')
+    .map(Number)
   if (!fields) return undefined
   const [, parent = 0] = fields
   const [user = 0, system = 0, endedUser = 0, endedSystem = 0] = fields.slice(11, 15)

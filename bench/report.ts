@@ -26,8 +26,23 @@ const targets: readonly Target[] = [
   { label: 'CPU of app + PostgreSQL ÷ naive', figure: 'cpu', over: 'naive', at: fresh(64), none: 0.55, all: 0.65 },
   { label: 'p99 ÷ naive', figure: 'p99', over: 'naive', at: fresh(64, 256), none: 0.6, all: 0.7 },
   { label: 'events/s ÷ naive', figure: 'rate', over: 'naive', at: fresh(1), none: 0.9, all: 0.8 },
-  { label: 'duplicates ÷ new events', figure: 'rate', over: 'itself', at: [{ kind: 'duplicates', connections: 64 }], overAt: { kind: 'new', connections: 64 }, none: 1.1, all: 1.3 },
-  { label: '64 kB bodies, events/s ÷ naive', figure: 'rate', over: 'naive', at: [{ kind: 'large', connections: 64 }], none: 1, all: 0.9 },
+  {
+    label: 'duplicates ÷ new events',
+    figure: 'rate',
+    over: 'itself',
+    at: [{ kind: 'duplicates', connections: 64 }],
+    overAt: { kind: 'new', connections: 64 },
+    none: 1.1,
+    all: 1.3,
+  },
+  {
+    label: '64 kB bodies, events/s ÷ naive',
+    figure: 'rate',
+    over: 'naive',
+    at: [{ kind: 'large', connections: 64 }],
+    none: 1,
+    all: 0.9,
+  },
   { label: 'filled ÷ empty, events/s', figure: 'rate', over: 'empty', at: fresh(64), none: 0.9, all: 0.9 },
 ]
 
@@ -35,27 +50,37 @@ const NONE = 'oncehook, no job'
 const ALL = 'oncehook, all jobs'
 
 /** The report of a run in markdown: what it ran on, the ratios beside their targets, and every figure. */
-export function ladderReport({ cells, counts, settings }: LadderResult, options: { rounds: number; seconds: number; prefill: number }): string {
+export function ladderReport(
+  { cells, counts, settings }: LadderResult,
+  options: { rounds: number; seconds: number; prefill: number },
+): string {
   const figures = scenarios.filter((scenario) => cells.some((cell) => scenarioName(cell) === scenarioName(scenario)))
   return [
     '# Bench of the ack path',
     '',
     `${cpus().length} × ${cpus()[0]?.model.trim()}, ${Math.round(totalmem() / 2 ** 30)} GiB, Node ${process.versions.node}, PostgreSQL ${settings.server_version}, all on this machine.`,
-    `${Object.entries(settings).filter(([name]) => name !== 'server_version').map(([name, value]) => `${name} ${value}`).join(', ')}.`,
+    `${Object.entries(settings)
+      .filter(([name]) => name !== 'server_version')
+      .map(([name, value]) => `${name} ${value}`)
+      .join(', ')}.`,
     `${options.rounds} rounds of ${options.seconds} s for each candidate, in turn. Ratios are made within a round; shown is their median, and in brackets the quarters around it.`,
     '',
     '## Ratios',
     '',
     '| | no job | target | a job for every event | target |',
     '|---|---|---|---|---|',
-    ...targets.flatMap((target) => target.at.map((scenario) => ratioRow(cells, target, scenario, options.prefill))).filter((row) => row !== undefined),
+    ...targets
+      .flatMap((target) => target.at.map((scenario) => ratioRow(cells, target, scenario, options.prefill)))
+      .filter((row) => row !== undefined),
     ...figures.flatMap((scenario) => ['', `## ${titleOf(scenario)}`, '', ...figureTable(cells, scenario)]),
     '',
     '## Rows',
     '',
     '| | acknowledged | stored |',
     '|---|---|---|',
-    ...counts.map(({ candidate, acked, stored }) => `| ${candidate} | ${acked} | ${stored}${acked === stored ? '' : ' **differs**'} |`),
+    ...counts.map(
+      ({ candidate, acked, stored }) => `| ${candidate} | ${acked} | ${stored}${acked === stored ? '' : ' **differs**'} |`,
+    ),
     '',
   ].join('\n')
 }
@@ -67,14 +92,24 @@ function ratioRow(cells: readonly Cell[], target: Target, scenario: Scenario, pr
   const of = (candidate: string) => {
     const isFilled = target.over === 'empty'
     const over = target.over === 'itself' || isFilled ? candidate : target.over
-    return ratios(cells, target.figure, { candidate: isFilled ? `${candidate}, full` : candidate, ...scenario }, { candidate: over, ...(target.overAt ?? scenario) })
+    return ratios(
+      cells,
+      target.figure,
+      { candidate: isFilled ? `${candidate}, full` : candidate, ...scenario },
+      { candidate: over, ...(target.overAt ?? scenario) },
+    )
   }
   const [none, all] = [of(NONE), of(ALL)]
   if (none.length === 0 && all.length === 0) return undefined
   const sign = target.figure === 'rate' ? '≥' : '≤'
   const shown = (values: number[], bound: number | undefined) =>
-    values.length === 0 || bound === undefined ? '–' : `${isMet(summary(values).median, bound, sign) ? '' : '**'}${spread(summary(values))}${isMet(summary(values).median, bound, sign) ? '' : '**'}`
-  const where = target.over === 'empty' ? `${prefill.toLocaleString('en')} events stored` : `${scenario.connections} connection${scenario.connections === 1 ? '' : 's'}`
+    values.length === 0 || bound === undefined
+      ? '–'
+      : `${isMet(summary(values).median, bound, sign) ? '' : '**'}${spread(summary(values))}${isMet(summary(values).median, bound, sign) ? '' : '**'}`
+  const where =
+    target.over === 'empty'
+      ? `${prefill.toLocaleString('en')} events stored`
+      : `${scenario.connections} connection${scenario.connections === 1 ? '' : 's'}`
   return `| ${target.label}, ${where} | ${shown(none, target.none)} | ${target.none === undefined ? '' : `${sign} ${target.none}`} | ${shown(all, target.all)} | ${target.all === undefined ? '' : `${sign} ${target.all}`} |`
 }
 
@@ -82,16 +117,23 @@ const isMet = (value: number, bound: number, sign: '≥' | '≤') => (sign === '
 const spread = ({ median, low, high }: Summary) => `${median.toFixed(2)} (${low.toFixed(2)}–${high.toFixed(2)})`
 
 /** The figure of one cell over that of another, in each round that has both. */
-function ratios(cells: readonly Cell[], figure: Figure, above: Scenario & { candidate: string }, below: Scenario & { candidate: string }): number[] {
+function ratios(
+  cells: readonly Cell[],
+  figure: Figure,
+  above: Scenario & { candidate: string },
+  below: Scenario & { candidate: string },
+): number[] {
   const find = (wanted: Scenario & { candidate: string }, round: number) =>
-    cells.find((cell) => cell.round === round && cell.candidate === wanted.candidate && scenarioName(cell) === scenarioName(wanted))
+    cells.find(
+      (cell) => cell.round === round && cell.candidate === wanted.candidate && scenarioName(cell) === scenarioName(wanted),
+    )
   return [...new Set(cells.map((cell) => cell.round))].flatMap((round) => {
     const [one, other] = [find(above, round), find(below, round)]
-    return one && other ? [valueOf(one, figure) / valueOf(other, figure)] : []
+    return one && other ? [figureOf(one, figure) / figureOf(other, figure)] : []
   })
 }
 
-const valueOf = (cell: Cell, figure: Figure) => (figure === 'cpu' ? cell.appCpu + cell.databaseCpu : cell[figure])
+const figureOf = (cell: Cell, figure: Figure) => (figure === 'cpu' ? cell.appCpu + cell.databaseCpu : cell[figure])
 
 function figureTable(cells: readonly Cell[], scenario: Scenario): string[] {
   const here = cells.filter((cell) => scenarioName(cell) === scenarioName(scenario))

@@ -15,6 +15,8 @@ export function summary(values: readonly number[]): Summary {
   const sorted = values.filter(Number.isFinite).sort((a, b) => a - b)
   const middle = sorted.length / 2
   const median =
-    sorted.length % 2 === 1 ? sorted[Math.floor(middle)] : ((sorted[middle - 1] ?? Number.NaN) + (sorted[middle] ?? Number.NaN)) / 2
+    sorted.length % 2 === 1
+      ? sorted[Math.floor(middle)]
+      : ((sorted[middle - 1] ?? Number.NaN) + (sorted[middle] ?? Number.NaN)) / 2
   return { median: median ?? Number.NaN, low: quantile(sorted, 0.25), high: quantile(sorted, 0.75) }
 }
