@@ -33,6 +33,8 @@ export interface Running {
   stop(): Promise<void>
 }
 
+/** What comes beyond is closed at once. An idle one costs some 20 kB, and no sender of webhooks keeps more than a few dozen. */
+const MOST_CONNECTIONS = 4_000
 /** Requests wait while one is explained; an ordinary one takes a tenth of it. Its last step comes on top. */
 const MOST_MS_TO_EXPLAIN = 40
 /** A dry run counts what it hasn't come to by then as not looked at. */
@@ -112,6 +114,7 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
       { headersTimeout: 5_000, requestTimeout: 15_000, connectionsCheckingInterval: 1_000, keepAliveTimeout: 65_000 },
       app,
     )
+    server.maxConnections = MOST_CONNECTIONS
     let running = 0
     server.on('request', (_req, res) => {
       running += 1

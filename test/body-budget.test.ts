@@ -20,7 +20,7 @@ const app = express().use(
     tallies: { answered: () => undefined, verified: () => undefined, stop: async () => undefined },
     refusals: { refused: () => undefined },
     keys: { ring: () => () => 'unknown', fetch: async () => () => 'unknown' },
-    mostBytesUnderWay: 30 * 1024 * 1024,
+    mostUnderWay: { requests: 1_000, bytes: 30 * 1024 * 1024 },
   }),
 )
 const server = createServer(app).listen(0, '127.0.0.1')

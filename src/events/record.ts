@@ -41,7 +41,8 @@ export function createRecorder(pool: pg.Pool, jobs: { eventJobsInsert: string; w
   let _watch: NodeJS.Timeout | undefined
 
   const start = () => {
-    while (waiting.length > 0 && (batches === 0 || (batches === 1 && waiting.length >= SECOND_BATCH_FROM))) {
+    const isMuch = () => waiting.length >= SECOND_BATCH_FROM || waitingBytes >= MOST_BYTES_IN_BATCH
+    while (waiting.length > 0 && (batches === 0 || (batches === 1 && isMuch()))) {
       const batch = takeBatch()
       batches += 1
       void recordBatch(pool, statement, batch).finally(() => {

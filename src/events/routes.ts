@@ -3,10 +3,12 @@ import type { Config } from '../config.ts'
 import { reached } from '../fault-points.ts'
 import type { Log } from '../log.ts'
 import { sendProblem, sendStorageProblem } from '../problem.ts'
+import { type AdmissionLimits, createAdmission } from './admission.ts'
 import { BadBody, mostBytesOf, readRawBody } from './raw-body.ts'
 import { type ReceiveDeps, receive } from './receive.ts'
 import { NotRecorded } from './record.ts'
 import type { Refusals } from './refusals.ts'
+import { createShedding } from './shedding.ts'
 import type { Tallies } from './tallies.ts'
 
 export interface EventRoutesDeps extends ReceiveDeps {
@@ -16,18 +18,21 @@ export interface EventRoutesDeps extends ReceiveDeps {
   acknowledged(source: string, result: string, seconds: number): void
   tallies: Tallies
   refusals: Refusals
-  /** Bytes of bodies that may be under way at once, before anybody knows whether they are signed. */
-  mostBytesUnderWay?: number
+  mostUnderWay?: AdmissionLimits
 }
 
-const MOST_BYTES_UNDER_WAY = 64 * 1024 * 1024
+/** A body up to here is read to its end when it is refused, so that its connection can be kept. */
+const MOST_BYTES_TO_SKIP = 64 * 1024
 
 /**
  * `POST /webhooks/:source`: 2xx means committed, 401 never says why, and nothing is kept of what isn't verified. `GET` answers
  * where a provider checks its endpoint so.
  */
 export function eventRoutes(deps: EventRoutesDeps): Router {
-  let bytesUnderWay = 0
+  const admission = createAdmission(deps.mostUnderWay)
+  const shedding = createShedding((source, requests) =>
+    deps.log.warn({ source, result: 'overloaded', requests }, 'webhooks refused'),
+  )
   return Router({ caseSensitive: true, strict: true })
     .post('/webhooks/:source', async (req, res) => {
       const started = performance.now()
@@ -47,14 +52,16 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
       }
 
       const bytes = mostBytesOf(req, source.maxBodyBytes)
-      if (bytesUnderWay + bytes > (deps.mostBytesUnderWay ?? MOST_BYTES_UNDER_WAY)) {
-        report('overloaded')
-        return void sendStorageProblem(res.set('Connection', 'close'), 'too much is under way; deliver again later')
+      const leave = admission.enter(source, bytes)
+      if (!leave) {
+        if (bytes > MOST_BYTES_TO_SKIP) res.set('Connection', 'close')
+        return shedding.refuse(source.name, () => {
+          deps.acknowledged(source.name, 'overloaded', (performance.now() - started) / 1000)
+          deps.tallies.answered(source.name, 'overloaded')
+          sendStorageProblem(res, 'too much is under way; deliver again later')
+        })
       }
-      bytesUnderWay += bytes
-      res.once('close', () => {
-        bytesUnderWay -= bytes
-      })
+      res.once('close', leave)
 
       const body = await readRawBody(req, source.maxBodyBytes).catch(asValue(BadBody))
       if (body instanceof BadBody) {
