@@ -28,7 +28,7 @@ export function openConnection(
     onEnd(isWaiting)
   }
   socket.on('data', (chunk) => {
-    text += chunk.latin1Slice()
+    text += chunk.toString('latin1')
     const head = text.indexOf('\r\n\r\n')
     if (head < 0) return
     const length = Number(/\r\ncontent-length: (\d+)/i.exec(text)?.[1] ?? 0)

@@ -23,6 +23,8 @@ export async function startProcess(
     env: { PATH: process.env.PATH ?? '', HOME: process.env.HOME ?? '', NODE_ENV: 'production', ...options.env },
     execArgv: options.execArgv ?? [],
     stdio: ['ignore', output, output, 'ipc'],
+    // JSON has no NaN.
+    serialization: 'advanced',
   })
   const ended = once(child, 'exit')
   const said = await Promise.race([once(child, 'message'), ended.then(() => undefined)])

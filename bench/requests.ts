@@ -33,15 +33,15 @@ export function requestMaker(bodyBytes: number, options: { rare: boolean; source
     made += 1
     const bytes = Buffer.from(template.bytes)
     // Without any order, which is the worst that an index can get.
-    bytes.latin1Write(randomBytes(ID_DIGITS / 2).toString('hex'), template.idAt)
-    bytes.latin1Write(randomBytes(ID_DIGITS / 2).toString('hex'), template.objectIdAt)
+    bytes.write(randomBytes(ID_DIGITS / 2).toString('hex'), template.idAt, 'latin1')
+    bytes.write(randomBytes(ID_DIGITS / 2).toString('hex'), template.objectIdAt, 'latin1')
     return sign(bytes, template)
   }
   const sign = (bytes: Buffer, { timeAt, macAt, bodyAt }: Layout) => {
     const seconds = String(Math.floor(Date.now() / 1000))
     const mac = createHmac('sha256', key).update(`${seconds}.`).update(bytes.subarray(bodyAt)).digest('hex')
-    bytes.latin1Write(seconds, timeAt)
-    bytes.latin1Write(mac, macAt)
+    bytes.write(seconds, timeAt, 'latin1')
+    bytes.write(mac, macAt, 'latin1')
     return bytes
   }
   // The head has one layout whatever the type is.
@@ -51,7 +51,7 @@ export function requestMaker(bodyBytes: number, options: { rare: boolean; source
     again: (request) => sign(Buffer.from(request), layout),
     forged() {
       const bytes = next()
-      bytes.latin1Write('0000', layout.macAt)
+      bytes.write('0000', layout.macAt, 'latin1')
       return bytes
     },
   }

@@ -268,7 +268,8 @@ export async function startWork(settings: Settings): Promise<Running> {
 function listen(server: Server, port: number, host: string): Promise<void> {
   return new Promise((done, fail) => {
     server.once('error', fail)
-    server.listen(port, host, () => {
+    // Connections that come while the process is busy wait rather than are dropped, which their senders would notice seconds later.
+    server.listen({ port, host, backlog: MOST_CONNECTIONS }, () => {
       server.off('error', fail)
       done()
     })

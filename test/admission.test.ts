@@ -13,6 +13,7 @@ const config = readConfig({
 const source = (name: string) => config.sources.get(name) as Source // named above
 const [shop, blog, code] = [source('shop'), source('blog'), source('code')]
 const MIB = 1024 * 1024
+const inTime = () => 0
 
 /** Enters until it is refused; answers what gives each place back. */
 function fill(admission: ReturnType<typeof createAdmission>, by: Source, bytes = 0): (() => void)[] {
@@ -23,7 +24,7 @@ function fill(admission: ReturnType<typeof createAdmission>, by: Source, bytes =
 
 describe('I18 requests under way', () => {
   test('are bounded whatever comes', () => {
-    const admission = createAdmission({ requests: 80, bytes: MIB })
+    const admission = createAdmission(inTime, { requests: 80, bytes: MIB, requestsInCalm: 1_000 })
 
     const entered = [shop, blog, code, shop, blog, code].flatMap((by) => fill(admission, by))
 
@@ -32,7 +33,7 @@ describe('I18 requests under way', () => {
   })
 
   test('of one noisy source leave places for another, which can take as many in the end', () => {
-    const admission = createAdmission({ requests: 80, bytes: MIB })
+    const admission = createAdmission(inTime, { requests: 80, bytes: MIB, requestsInCalm: 1_000 })
     const noisy = fill(admission, shop)
     const quiet = fill(admission, blog)
 
@@ -50,11 +51,13 @@ describe('I18 requests under way', () => {
   })
 
   test('of a source alone may take more than half of all places', () => {
-    expect(fill(createAdmission({ requests: 1_024, bytes: MIB }), shop).length).toBeGreaterThan(512)
+    expect(fill(createAdmission(inTime, { requests: 1_024, bytes: MIB, requestsInCalm: 1_000 }), shop).length).toBeGreaterThan(
+      512,
+    )
   })
 
   test('of a source that is never delivered again are refused last', () => {
-    const admission = createAdmission({ requests: 80, bytes: MIB })
+    const admission = createAdmission(inTime, { requests: 80, bytes: MIB, requestsInCalm: 1_000 })
     for (let times = 0; times < 20; times += 1) for (const by of [shop, blog]) fill(admission, by)
     while (admission.enter(code, 0)) if (admission.enter(shop, 0) ?? admission.enter(blog, 0)) expect.fail('the others came in')
 
@@ -62,7 +65,7 @@ describe('I18 requests under way', () => {
   })
 
   test('give their places back', () => {
-    const admission = createAdmission({ requests: 80, bytes: MIB })
+    const admission = createAdmission(inTime, { requests: 80, bytes: MIB, requestsInCalm: 1_000 })
     const first = fill(admission, shop)
     for (const leave of first) leave()
 
@@ -70,9 +73,37 @@ describe('I18 requests under way', () => {
   })
 })
 
+describe('I18 requests under way whose commit is late', () => {
+  const late = () => 201
+
+  test('let nothing more in, but up to the number that may wait whatever storage does', () => {
+    const admission = createAdmission(late, { requests: 80, bytes: MIB, requestsInCalm: 20 })
+
+    expect(fill(admission, shop)).toHaveLength(20)
+  })
+
+  test('let more in as soon as they are in time again', () => {
+    let delay = 201
+    const admission = createAdmission(() => delay, { requests: 80, bytes: MIB, requestsInCalm: 20 })
+    fill(admission, shop)
+    delay = 200
+
+    expect(admission.enter(shop, 0)).toBeTypeOf('function')
+  })
+
+  test('let in a source that has less than its part of them, and one that is never delivered again', () => {
+    const admission = createAdmission(late, { requests: 80, bytes: MIB, requestsInCalm: 20 })
+    fill(admission, shop)
+
+    expect(fill(admission, blog)).not.toEqual([])
+    expect(admission.enter(shop, 0)).toBeUndefined()
+    expect(fill(admission, code).length).toBeGreaterThan(20)
+  })
+})
+
 describe('I18 the bytes of bodies under way', () => {
   test('are bounded, with some kept for sources that are never delivered again', () => {
-    const admission = createAdmission({ requests: 1_000, bytes: 64 * MIB })
+    const admission = createAdmission(inTime, { requests: 1_000, bytes: 64 * MIB, requestsInCalm: 1_000 })
 
     const ordinary = [...fill(admission, shop, MIB), ...fill(admission, blog, MIB)]
     const once = fill(admission, code, MIB)
@@ -81,7 +112,7 @@ describe('I18 the bytes of bodies under way', () => {
   })
 
   test('of large bodies of one source leave room for the small ones, and for large ones of another', () => {
-    const admission = createAdmission({ requests: 1_000, bytes: 64 * MIB })
+    const admission = createAdmission(inTime, { requests: 1_000, bytes: 64 * MIB, requestsInCalm: 1_000 })
     fill(admission, shop, 8 * MIB)
 
     expect(admission.enter(shop, 8 * MIB)).toBeUndefined()
@@ -90,7 +121,7 @@ describe('I18 the bytes of bodies under way', () => {
   })
 
   test('larger than all there is come in alone', () => {
-    const admission = createAdmission({ requests: 1_000, bytes: 64 * MIB })
+    const admission = createAdmission(inTime, { requests: 1_000, bytes: 64 * MIB, requestsInCalm: 1_000 })
 
     const leave = admission.enter(shop, 100 * MIB)
 

@@ -25,6 +25,7 @@ const recorder = {
     if (!gate.isOpen) await new Promise<void>((done) => gate.waiting.push(done))
     return events.map(({ id }) => ({ id, type: null, status: 'accepted' as const }))
   },
+  delayMs: () => 0,
 }
 const open = () => {
   gate.isOpen = true
@@ -44,13 +45,13 @@ const app = express().use(
     isWanted: () => false,
     now: Date.now,
     config: () => config,
-    log: pino({ base: undefined, timestamp: false }, { write: (line) => logged.push(JSON.parse(line)) }),
+    log: pino({ base: null }, { write: (line) => logged.push(JSON.parse(line)) }),
     acknowledged: (source, result) => answered.push(`${source} ${result}`),
     fingerprints: () => [],
     tallies: { answered: () => undefined, verified: () => undefined, stop: async () => undefined },
     refusals: { refused: () => undefined },
     keys: { ring: () => () => 'unknown', fetch: async () => () => 'unknown' },
-    mostUnderWay: { requests: 32, bytes: 1024 * 1024 },
+    mostUnderWay: { requests: 32, bytes: 1024 * 1024, requestsInCalm: 32 },
   }),
 )
 const server = createServer(app).listen(0, '127.0.0.1')

@@ -5,6 +5,8 @@ import { providers } from '../providers/registry.ts'
 export interface AdmissionLimits {
   requests: number
   bytes: number
+  /** Up to here they may wait for as long as storage takes: a disk that pauses for a moment is no overload. */
+  requestsInCalm: number
 }
 
 export interface Admission {
@@ -12,7 +14,10 @@ export interface Admission {
   enter(source: Source, bytes: number): (() => void) | undefined
 }
 
-const USUAL: AdmissionLimits = { requests: 1_024, bytes: 64 * 1024 * 1024 }
+const USUAL: AdmissionLimits = { requests: 1_024, bytes: 64 * 1024 * 1024, requestsInCalm: 256 }
+
+/** What waits longer for its commit, with many behind it, tells that more comes in than storage takes. */
+const LONGEST_DELAY_MS = 200
 
 /** What is kept free for the sources whose providers don't deliver again by themselves, so that they are refused last. */
 const KEPT_FREE = 1 / 8
@@ -23,15 +28,21 @@ const PART_OF_BYTES = 7 / 8
 const SMALL = 64 * 1024
 
 /**
- * Bounds the requests and bytes that are under way, so that memory is bounded at any load and no source takes the places of all
- * the others.
+ * Bounds the requests and bytes that are under way, and how long the former wait, so that memory is bounded at any load, what is
+ * taken is answered soon, and no source takes the places of all the others.
  */
-export function createAdmission(limits: AdmissionLimits = USUAL): Admission {
+export function createAdmission(delayMs: () => number, limits: AdmissionLimits = USUAL): Admission {
   const all = { requests: 0, bytes: 0 }
   const bySource = new Map<string, typeof all>()
 
+  /** Of those who make it late, and not of those who have less than their part of what is under way. */
+  const isLate = (own: typeof all) =>
+    all.requests >= limits.requestsInCalm && own.requests * (bySource.size + 1) >= all.requests && delayMs() > LONGEST_DELAY_MS
+
   const hasPlace = (source: Source, own: typeof all, bytes: number) => {
-    const share = deliversOnce(source) ? 1 : 1 - KEPT_FREE
+    const isOnce = deliversOnce(source)
+    if (!isOnce && isLate(own)) return false
+    const share = isOnce ? 1 : 1 - KEPT_FREE
     const free = limits.requests * share - all.requests
     if (own.requests >= free * SHARE_OF_FREE) return false
     // Larger than all there is, as a source may be set up to take: alone or never.

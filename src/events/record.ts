@@ -12,6 +12,8 @@ export class NotRecorded extends Error {
 export interface Recorder {
   /** Resolves when the events are committed. Rejects with NotRecorded when they may not be. */
   record(delivery: Delivery, provider: Provider): Promise<RecordedEvent[]>
+  /** For how many milliseconds the oldest delivery has been waiting for its commit; 0 without one. */
+  delayMs(): number
 }
 
 interface Waiting {
@@ -37,16 +39,18 @@ export function createRecorder(pool: pg.Pool, jobs: { eventJobsInsert: string; w
   const statement = insertStatement(jobs.eventJobsInsert, jobs.wake)
   const waiting: Waiting[] = []
   let waitingBytes = 0
-  let batches = 0
+  /** When the oldest of each batch under way came. */
+  const batches = new Set<{ since: number }>()
   let _watch: NodeJS.Timeout | undefined
 
   const start = () => {
     const isMuch = () => waiting.length >= SECOND_BATCH_FROM || waitingBytes >= MOST_BYTES_IN_BATCH
-    while (waiting.length > 0 && (batches === 0 || (batches === 1 && isMuch()))) {
+    while (waiting.length > 0 && (batches.size === 0 || (batches.size === 1 && isMuch()))) {
+      const [oldest = { since: 0 }] = waiting
       const batch = takeBatch()
-      batches += 1
+      batches.add(oldest)
       void recordBatch(pool, statement, batch).finally(() => {
-        batches -= 1
+        batches.delete(oldest)
         start()
       })
     }
@@ -90,6 +94,10 @@ export function createRecorder(pool: pg.Pool, jobs: { eventJobsInsert: string; w
         start()
         if (waiting.length > 0) _watch ??= setTimeout(refuseOld, 100)
       }),
+    delayMs() {
+      const times = [...batches, ...waiting.slice(0, 1)].map(({ since }) => since)
+      return times.length === 0 ? 0 : performance.now() - Math.min(...times)
+    },
   }
 }
 

@@ -29,7 +29,7 @@ const MOST_BYTES_TO_SKIP = 64 * 1024
  * where a provider checks its endpoint so.
  */
 export function eventRoutes(deps: EventRoutesDeps): Router {
-  const admission = createAdmission(deps.mostUnderWay)
+  const admission = createAdmission(deps.recorder.delayMs, deps.mostUnderWay)
   const shedding = createShedding((source, requests) =>
     deps.log.warn({ source, result: 'overloaded', requests }, 'webhooks refused'),
   )
