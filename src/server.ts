@@ -34,7 +34,7 @@ export interface Running {
 }
 
 /** What comes beyond is closed at once. An idle one costs some 20 kB, and no sender of webhooks keeps more than a few dozen. */
-const MOST_CONNECTIONS = 4_000
+const MOST_CONNECTIONS = 2_000
 /** Requests wait while one is explained; an ordinary one takes a tenth of it. Its last step comes on top. */
 const MOST_MS_TO_EXPLAIN = 40
 /** A dry run counts what it hasn't come to by then as not looked at. */
