@@ -44,7 +44,7 @@ const RUN_EVERY_MS = 1_000
 
 /** Answers HTTP: webhooks and the API. Acknowledging needs the database only, no worker and no email API. */
 export async function startServe(settings: Settings): Promise<Running & { url: string }> {
-  const log = createLog(settings.logLevel, 'serve')
+  const log = createLog(settings.logLevel, 'serve', { gathers: true })
   const config = await openConfig(settings, log)
   const checked = requireDatabase(settings)
   const ingest = openPool({ url: checked.databaseUrl, name: 'oncehook-ingest', max: 6, statementTimeout: 4_000 })
