@@ -7,7 +7,7 @@ import type { Rush, Rushed } from './open-loop.ts'
 import { cpuSeconds, memoryOf, type Started, startProcess } from './processes.ts'
 
 /** A part of the ramp: how many times the capacity comes in, and what became of it. */
-export interface Phase extends Rushed {
+interface Phase extends Rushed {
   times: number
   seconds: number
   /** Bytes of the service's memory at most. */
