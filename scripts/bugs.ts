@@ -18,7 +18,7 @@ export const bugs: readonly Bug[] = [
     name: 'acknowledge before the commit',
     changes: [
       [
-        'src/events/record.ts',
+        'src/events/batch.ts',
         '  let inserted: Set<string>\n',
         `  for (const { delivery, resolve } of batch) resolve(delivery.events.map((event) => recorded(event, 'accepted')))\n  let inserted: Set<string>\n`,
       ],

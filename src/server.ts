@@ -45,6 +45,8 @@ export interface Running {
   stop(): Promise<void>
 }
 
+/** What comes beyond is closed at once. An idle one costs some 20 kB, and no sender of webhooks keeps more than a few dozen. */
+const MOST_CONNECTIONS = 2_000
 /** Requests wait while one is explained; an ordinary one takes a tenth of it. Its last step comes on top. */
 const MOST_MS_TO_EXPLAIN = 40
 /** A dry run counts what it hasn't come to by then as not looked at. */
@@ -54,7 +56,7 @@ const RUN_EVERY_MS = 1_000
 
 /** Answers HTTP: webhooks and the API. Acknowledging needs the database only, no worker and no email API. */
 export async function startServe(settings: Settings): Promise<Running & { url: string }> {
-  const log = createLog(settings.logLevel, 'serve')
+  const log = createLog(settings.logLevel, 'serve', { gathers: true })
   const config = await openConfig(settings, log)
   const checked = requireDatabase(settings)
   const ingest = openPool({ url: checked.databaseUrl, name: 'oncehook-ingest', max: 6, statementTimeout: 4_000 })
@@ -160,6 +162,7 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
       { headersTimeout: 5_000, requestTimeout: 15_000, connectionsCheckingInterval: 1_000, keepAliveTimeout: 65_000 },
       app,
     )
+    server.maxConnections = MOST_CONNECTIONS
     let running = 0
     server.on('request', (_req, res) => {
       running += 1
@@ -350,7 +353,8 @@ export async function startWork(settings: Settings): Promise<Running> {
 function listen(server: Server, port: number, host: string): Promise<void> {
   return new Promise((done, fail) => {
     server.once('error', fail)
-    server.listen(port, host, () => {
+    // Connections that come while the process is busy wait rather than are dropped, which their senders would notice seconds later.
+    server.listen({ port, host, backlog: MOST_CONNECTIONS }, () => {
       server.off('error', fail)
       done()
     })

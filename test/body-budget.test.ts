@@ -10,7 +10,7 @@ import { createLog } from '../src/log.ts'
 const config = readConfig({ sources: { github: { provider: 'github', secrets: ['gh_secret_of_the_tests'] } } })
 const app = express().use(
   eventRoutes({
-    recorder: { record: () => Promise.reject(new Error('nothing here is signed')) },
+    recorder: { record: () => Promise.reject(new Error('nothing here is signed')), delayMs: () => 0 },
     isWanted: () => false,
     now: Date.now,
     config: () => config,
@@ -20,7 +20,7 @@ const app = express().use(
     tallies: { answered: () => undefined, verified: () => undefined, stop: async () => undefined },
     refusals: { refused: () => undefined },
     keys: { ring: () => () => 'unknown', fetch: async () => () => 'unknown' },
-    mostBytesUnderWay: 30 * 1024 * 1024,
+    mostUnderWay: { requests: 1_000, bytes: 30 * 1024 * 1024, requestsInCalm: 1_000 },
   }),
 )
 const server = createServer(app).listen(0, '127.0.0.1')

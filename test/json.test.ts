@@ -130,3 +130,19 @@ test('a text that would be read with loss has no exact reading', () => {
   expect(parseExactly(Buffer.from([0x22, 0xff, 0x22]))).toBeUndefined()
   expect(parseExactly('{')).toBeUndefined()
 })
+
+test('C-27 a long integer keeps its digits wherever it stands', () => {
+  for (let before = 0; before < 40; before += 1) {
+    for (const digits of ['9007199254740993', '-9007199254740993', '123456789012345678901']) {
+      expect(parseJson(`${' '.repeat(before)}[${digits}]`), `${digits} at ${before}`).toEqual({ ok: true, value: [digits] })
+    }
+  }
+})
+
+test('C-28 brackets in strings count for no level, however many, and those outside for one each', () => {
+  const strings = JSON.stringify(Array.from({ length: 300 }, () => '[{'))
+  const deep = (levels: number) => `${'['.repeat(levels)}${strings}${']'.repeat(levels)}`
+
+  expect(parseJson(deep(199)).ok).toBe(true)
+  expect(parseJson(deep(200))).toEqual({ ok: false, reason: 'too_deep' })
+})

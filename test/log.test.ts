@@ -61,3 +61,51 @@ test('a process whose log nobody reads any more still ends', async () => {
   expect(await once(child, 'exit')).toEqual([7, null])
   clearTimeout(waited)
 })
+
+const endings = [
+  {
+    end: 'an exception',
+    code: `setImmediate(() => { log.info('last'); throw new Error('nobody catches this') })`,
+    exit: [1, null],
+  },
+  { end: 'a rejection', code: `log.info('last'); void Promise.reject(new Error('nobody catches this'))`, exit: [1, null] },
+  { end: 'its own exit', code: `log.info('last'); process.exit(3)`, exit: [3, null] },
+  {
+    end: 'a signal that it stops on',
+    code: `process.once('SIGTERM', () => { log.info('last'); process.exit(0) }); process.kill(process.pid, 'SIGTERM'); setTimeout(() => {}, 60_000)`,
+    exit: [0, null],
+  },
+]
+
+test.each(endings)(
+  'lines that are gathered are all written, in their order, when the process ends by $end',
+  async ({ code, exit }) => {
+    const program = `const { createLog } = await import(${JSON.stringify(new URL('../src/log.ts', import.meta.url).href)})
+    const log = createLog('info', 'test', { gathers: true })
+    for (let number = 1; number <= 3; number += 1) log.info('line ' + number)
+    ${code}`
+    const child = spawn(process.execPath, ['--input-type=module', '-e', program], { stdio: ['ignore', 'pipe', 'ignore'] })
+    let text = ''
+    child.stdout?.setEncoding('utf8').on('data', (chunk) => {
+      text += chunk
+    })
+
+    expect(await once(child, 'close')).toEqual(exit)
+
+    const lines = text.trimEnd().split('\n')
+    expect(lines.map((line) => (JSON.parse(line) as { msg: string }).msg)).toEqual(['line 1', 'line 2', 'line 3', 'last'])
+  },
+)
+
+test('gathered lines go out at the end of the turn, and none waits for another', async () => {
+  const program = `const { createLog } = await import(${JSON.stringify(new URL('../src/log.ts', import.meta.url).href)})
+    const log = createLog('info', 'test', { gathers: true })
+    log.info('first')
+    setTimeout(() => {}, 60_000)`
+  const child = spawn(process.execPath, ['--input-type=module', '-e', program], { stdio: ['ignore', 'pipe', 'ignore'] })
+
+  const [line] = await once(child.stdout?.setEncoding('utf8') as NodeJS.ReadableStream, 'data') // piped above
+  child.kill('SIGKILL')
+
+  expect(line).toContain('"msg":"first"')
+})

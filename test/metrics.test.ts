@@ -249,7 +249,7 @@ describe('the way of a webhook', () => {
     let requests = 0
     let bytes = 0
     const { post } = await ingest(database, undefined, {
-      recorder: { record: () => committed },
+      recorder: { record: () => committed, delayMs: () => 0 },
       underWay(more, moreBytes) {
         requests += more
         bytes += moreBytes

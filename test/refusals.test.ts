@@ -159,7 +159,7 @@ test('of many at once one is looked at in each turn, so that requests are answer
 /** The webhook routes, with nothing behind them that stores. */
 const routes = (changes: Partial<Parameters<typeof eventRoutes>[0]>) =>
   eventRoutes({
-    recorder: { record: () => Promise.reject(new Error('nothing here is signed')) },
+    recorder: { record: () => Promise.reject(new Error('nothing here is signed')), delayMs: () => 0 },
     isWanted: () => false,
     keys: { ring: () => () => 'unknown', fetch: async () => () => 'unknown' },
     fingerprints: () => [],

@@ -1,7 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import { type Readable, Transform } from 'node:stream'
 import zlib from 'node:zlib'
-import getRawBody from 'raw-body'
 
 /** A body that can't be taken, with the status to answer. `aborted`: the client is gone, nobody reads an answer. */
 export class BadBody extends Error {
@@ -36,12 +35,12 @@ export async function readRawBody(req: IncomingMessage, limit: number): Promise<
   let plain: Readable | undefined
   try {
     if (encoding === '' || encoding === 'identity') {
-      return await getRawBody(req, { length: req.headers['content-length'] ?? null, limit })
+      return await readAll(req, limit, Number(req.headers['content-length'] ?? Number.NaN))
     }
     const inflate = inflaters.get(encoding)?.()
     if (!inflate) throw new BadBody(415, 'unsupported_encoding', 'Content-Encoding must be gzip, deflate, br or identity')
     plain = inflated(req, inflate)
-    return await getRawBody(plain, { limit })
+    return await readAll(plain, limit)
   } catch (error) {
     req.unpipe()
     req.resume()
@@ -51,6 +50,34 @@ export async function readRawBody(req: IncomingMessage, limit: number): Promise<
     plain?.destroy()
   }
 }
+
+/** The bytes of a stream, which are not copied where they come in one piece, as most bodies do. */
+function readAll(stream: Readable, limit: number, announced = Number.NaN): Promise<Buffer> {
+  return new Promise((done, fail) => {
+    if (announced > limit) throw tooLarge()
+    const chunks: Buffer[] = []
+    let length = 0
+    const stop = (end: () => void) => {
+      // Errors are still listened to: one that comes after the end, without a listener, would end the process.
+      stream.off('data', onData).off('end', onEnd).off('close', onClose)
+      end()
+    }
+    const onData = (chunk: Buffer) => {
+      length += chunk.length
+      if (length > limit) stop(() => fail(tooLarge()))
+      else chunks.push(chunk)
+    }
+    const onEnd = () => {
+      const [first = Buffer.alloc(0)] = chunks
+      stop(() => done(chunks.length > 1 ? Buffer.concat(chunks, length) : first))
+    }
+    const onError = (error: Error) => stop(() => fail(error))
+    const onClose = () => stop(() => fail(new BadBody(400, 'aborted', 'the client went away', true)))
+    stream.on('data', onData).on('end', onEnd).on('error', onError).on('close', onClose)
+  })
+}
+
+const tooLarge = () => new BadBody(413, 'body_too_large', 'the body is larger than this source takes')
 
 function inflated(req: IncomingMessage, inflate: Transform): Readable {
   let received = 0
@@ -81,13 +108,8 @@ function inflated(req: IncomingMessage, inflate: Transform): Readable {
 }
 
 function toBadBody(error: unknown, req: IncomingMessage): unknown {
-  if (error instanceof BadBody) return error
-  const { status, type } = error as { status?: number; type?: string }
-  if (status === 413) return new BadBody(413, 'body_too_large', 'the body is larger than this source takes')
   // A request that was read to its end is destroyed too.
-  if (type === 'request.aborted' || !req.complete) return new BadBody(400, 'aborted', 'the client went away', true)
-  if (status === 400) return new BadBody(400, 'bad_body', 'the body does not have the length that was announced')
-  return error
+  return error instanceof BadBody || req.complete ? error : new BadBody(400, 'aborted', 'the client went away', true)
 }
 
 /** What a body may come to before it is read: as long as it says, as far as it may inflate, or as much as the source takes. */

@@ -20,7 +20,7 @@ import {
 type Repeat = Item & { provider: Provider }
 
 /** What became of each repeat, and the deliveries for which that could not be told. */
-interface Repeats {
+export interface Repeats {
   found: ReadonlyMap<NewEvent, RecordedEvent>
   failed: ReadonlyMap<Delivery, unknown>
 }
@@ -30,14 +30,22 @@ interface Repeats {
  * redeliveries and keep what came with other content.
  */
 export async function recordRepeats(pool: pg.Pool, statement: string, repeats: readonly Repeat[]): Promise<Repeats> {
+  try {
+    return await recordHeld(pool, statement, repeats, await countRedeliveries(pool, repeats))
+  } catch (error) {
+    return { found: new Map(), failed: new Map(repeats.map(({ delivery }) => [delivery, error])) }
+  }
+}
+
+/** The same for repeats whose held rows are known and counted. */
+export async function recordHeld(
+  pool: pg.Pool,
+  statement: string,
+  repeats: readonly Repeat[],
+  held: readonly (Held | undefined)[],
+): Promise<Repeats> {
   const found = new Map<NewEvent, RecordedEvent>()
   const failed = new Map<Delivery, unknown>()
-  let held: (Held | undefined)[] = []
-  try {
-    held = await countRedeliveries(pool, repeats)
-  } catch (error) {
-    return { found, failed: new Map(repeats.map(({ delivery }) => [delivery, error])) }
-  }
   const findFirst = firstFinder(pool)
   for (const [index, item] of repeats.entries()) {
     const { delivery, event } = item

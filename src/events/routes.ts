@@ -3,10 +3,12 @@ import type { Config } from '../config.ts'
 import { reached } from '../fault-points.ts'
 import type { Log } from '../log.ts'
 import { sendProblem, sendStorageProblem } from '../problem.ts'
+import { type AdmissionLimits, createAdmission } from './admission.ts'
+import { NotRecorded } from './batch.ts'
 import { BadBody, mostBytesOf, readRawBody } from './raw-body.ts'
 import { type ReceiveDeps, receive } from './receive.ts'
-import { NotRecorded } from './record.ts'
 import type { Refusals } from './refusals.ts'
+import { createShedding } from './shedding.ts'
 import type { Tallies } from './tallies.ts'
 
 export interface EventRoutesDeps extends ReceiveDeps {
@@ -18,18 +20,21 @@ export interface EventRoutesDeps extends ReceiveDeps {
   underWay?(requests: number, bytes: number): void
   tallies: Tallies
   refusals: Refusals
-  /** Bytes of bodies that may be under way at once, before anybody knows whether they are signed. */
-  mostBytesUnderWay?: number
+  mostUnderWay?: AdmissionLimits
 }
 
-const MOST_BYTES_UNDER_WAY = 64 * 1024 * 1024
+/** A body up to here is read to its end when it is refused, so that its connection can be kept. */
+const MOST_BYTES_TO_SKIP = 64 * 1024
 
 /**
  * `POST /webhooks/:source`: 2xx means committed, 401 never says why, and nothing is kept of what isn't verified. `GET` answers
  * where a provider checks its endpoint so.
  */
 export function eventRoutes(deps: EventRoutesDeps): Router {
-  let bytesUnderWay = 0
+  const admission = createAdmission(deps.recorder.delayMs, deps.mostUnderWay)
+  const shedding = createShedding((source, requests) =>
+    deps.log.warn({ source, result: 'overloaded', requests }, 'webhooks refused'),
+  )
   return Router({ caseSensitive: true, strict: true })
     .post('/webhooks/:source', async (req, res) => {
       const started = performance.now()
@@ -49,14 +54,18 @@ export function eventRoutes(deps: EventRoutesDeps): Router {
       }
 
       const bytes = mostBytesOf(req, source.maxBodyBytes)
-      if (bytesUnderWay + bytes > (deps.mostBytesUnderWay ?? MOST_BYTES_UNDER_WAY)) {
-        report('overloaded')
-        return void sendStorageProblem(res.set('Connection', 'close'), 'too much is under way; deliver again later')
+      const leave = admission.enter(source, bytes)
+      if (!leave) {
+        if (bytes > MOST_BYTES_TO_SKIP) res.set('Connection', 'close')
+        await shedding.refused(source.name)
+        const seconds = (performance.now() - started) / 1000
+        deps.acknowledged(source.name, 'overloaded', seconds, res.locals.requestId)
+        deps.tallies.answered(source.name, 'overloaded', '', seconds)
+        return void sendStorageProblem(res, 'too much is under way; deliver again later')
       }
-      bytesUnderWay += bytes
       deps.underWay?.(1, bytes)
       res.once('close', () => {
-        bytesUnderWay -= bytes
+        leave()
         deps.underWay?.(-1, -bytes)
       })
 

@@ -20,11 +20,12 @@ const { rawJSON, isRawJSON } = JSON as unknown as { rawJSON(text: string): objec
 export function parseJson(text: string | Buffer, { isCleaned = true } = {}): ParsedJson {
   const read = decode(text)
   if (!read.ok) return read
-  const value = parseOrFail(read.text, /[:[,\s]-?\d{16}/.test(read.text) ? keepDigits : undefined)
+  const value = parseOrFail(read.text, mayHoldLongInteger(read.text) ? keepDigits : undefined)
   if (!value.ok) return value
   if (!isCleaned) return value
   // A false hit (an escaped backslash before the u) only costs the walk: it looks at values, not at the text.
-  return /\\u(?:0000|[dD][89a-fA-F])/.test(read.text) ? { ok: true, value: clean(value.value) } : value
+  const isToBeCleaned = read.text.includes('\\u') && /\\u(?:0000|[dD][89a-fA-F])/.test(read.text)
+  return isToBeCleaned ? { ok: true, value: clean(value.value) } : value
 }
 
 /**
@@ -73,8 +74,9 @@ type Failure = Extract<ParsedJson, { ok: false }>
 function decode(text: string | Buffer, mostValues = Number.POSITIVE_INFINITY): { ok: true; text: string } | Failure {
   const bytes = typeof text === 'string' ? Buffer.from(text) : text
   const start = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? 3 : 0
-  if (isTooDeep(bytes, mostValues)) return { ok: false, reason: 'too_deep' }
   const decoded = bytes.toString('utf8', start)
+  const mayBeTooMuch = mostValues !== Number.POSITIVE_INFINITY || opensMoreThan(MAX_DEPTH, decoded)
+  if (mayBeTooMuch && isTooDeep(bytes, mostValues)) return { ok: false, reason: 'too_deep' }
   return decoded.trim() === '' ? { ok: false, reason: 'empty_body' } : { ok: true, text: decoded }
 }
 
@@ -84,6 +86,42 @@ function parseOrFail(text: string, reviver: Reviver | undefined): ParsedJson {
   } catch {
     return { ok: false, reason: 'not_json' }
   }
+}
+
+/** Most bodies open so few brackets, those in strings too, that they can't be too deep: found out without looking at each byte. */
+function opensMoreThan(most: number, text: string): boolean {
+  let count = 0
+  for (const bracket of ['{', '[']) {
+    for (let at = text.indexOf(bracket); at >= 0; at = text.indexOf(bracket, at + 1)) {
+      count += 1
+      if (count > most) return true
+    }
+  }
+  return false
+}
+
+/**
+ * A number of 16 digits or more covers one of each 16 places, so that only these are looked at. A false hit, in a string, only
+ * costs time.
+ */
+function mayHoldLongInteger(text: string): boolean {
+  for (let at = 15; at < text.length; at += 16) {
+    if (!isDigit(text, at)) continue
+    let first = at
+    while (isDigit(text, first - 1)) first -= 1
+    let last = at
+    while (isDigit(text, last + 1)) last += 1
+    if (last - first >= 15) return LONG_INTEGER.test(text)
+  }
+  return false
+}
+
+const LONG_INTEGER = /[:[,\s]-?\d{16}/
+
+/** Beyond the ends there is no digit: its code is NaN. */
+function isDigit(text: string, at: number): boolean {
+  const code = text.charCodeAt(at)
+  return code >= 0x30 && code <= 0x39
 }
 
 /** One pass over the bytes, so that a text of brackets alone never reaches the parser's recursion, nor one of many values its heap. */

@@ -241,13 +241,10 @@ function headerProofs(scheme: HeaderScheme, request: WebhookRequest): readonly P
   if (scheme.id && !id) return 'malformed_signature'
   const keyId = scheme.keyId && onlyMatch(request.headers, scheme.keyId)
 
-  const [head = '', tail = ''] = scheme.signed.split('{body}').map((text) =>
-    text
-      .replaceAll('{timestamp}', () => timestamp ?? '')
-      .replaceAll('{id}', () => id ?? '')
-      .replaceAll('{url}', () => scheme.url ?? ''),
+  const known = { timestamp, id, url: scheme.url }
+  const text = textParts(scheme.signed).map((part) =>
+    part === 'body' ? request.body : 'text' in part ? part.text : (known[part.name] ?? ''),
   )
-  const text = [head, request.body, tail]
   const seconds = Number(timestamp) / (unit === 'seconds' ? 1 : 1_000)
   return [
     {
@@ -256,6 +253,26 @@ function headerProofs(scheme: HeaderScheme, request: WebhookRequest): readonly P
       ...(timestamp !== undefined && { signedAt: seconds }),
     },
   ]
+}
+
+type TextPart = 'body' | { text: string } | { name: 'timestamp' | 'id' | 'url' }
+
+const partsOfTexts = new Map<string, readonly TextPart[]>()
+
+/** The parts of a scheme's signed text, taken apart once: there are as many as the configuration has schemes. */
+function textParts(signed: string): readonly TextPart[] {
+  const known = partsOfTexts.get(signed)
+  if (known) return known
+  const parts = signed
+    .split(/(\{(?:body|timestamp|id|url)\})/)
+    .filter((part) => part !== '')
+    .map((part): TextPart => {
+      if (part === '{body}') return 'body'
+      const name = (['timestamp', 'id', 'url'] as const).find((each) => part === `{${each}}`)
+      return name ? { name } : { text: part }
+    })
+  partsOfTexts.set(signed, parts)
+  return parts
 }
 
 function findSignatures(scheme: HeaderScheme, headers: HeaderValues): Reason | GivenSignature[] {
@@ -287,7 +304,14 @@ function onlyMatch(headers: HeaderValues, place: Place): string | undefined {
 }
 
 function matches(text: string, pattern: RegExp): string[] {
-  return Array.from(text.matchAll(pattern), (match) => match[1] ?? '')
+  const found: string[] = []
+  // Not matchAll: it makes a copy of the pattern for each text.
+  pattern.lastIndex = 0
+  for (let match = pattern.exec(text); match; match = pattern.exec(text)) {
+    found.push(match[1] ?? '')
+    if (match[0] === '') pattern.lastIndex += 1
+  }
+  return found
 }
 
 function checkCredential(headers: HeaderValues, { header, values }: NonNullable<HeaderScheme['credential']>): Reason | undefined {

@@ -145,6 +145,7 @@ export async function ingest(
       arrivals += 1
       return inner.record(delivery, provider)
     },
+    delayMs: inner.delayMs,
   }
   const app = express()
   app.use(

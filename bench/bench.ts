@@ -1,0 +1,41 @@
+import { writeFileSync } from 'node:fs'
+import { parseArgs } from 'node:util'
+import { climb } from './ladder.ts'
+import { overload, overloadReport } from './overload.ts'
+import { ladderReport } from './report.ts'
+
+// npm run bench -- [overload] [options]; docs/performance.md says what they do.
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    rounds: { type: 'string', default: '7' },
+    seconds: { type: 'string' },
+    prefill: { type: 'string', default: '0' },
+    connections: { type: 'string', default: '2000' },
+    only: { type: 'string', default: '' },
+    out: { type: 'string' },
+    profiles: { type: 'string' },
+  },
+})
+const { profiles } = values
+const say = (line: string) => console.error(line)
+const [what = 'ladder'] = positionals
+
+async function run(): Promise<string> {
+  if (what === 'overload') {
+    const options = { seconds: Number(values.seconds ?? 10), connections: Number(values.connections), profiles }
+    return overloadReport(await overload(options, say))
+  }
+  const options = {
+    rounds: Number(values.rounds),
+    seconds: Number(values.seconds ?? 2),
+    prefill: Number(values.prefill),
+    only: values.only.split(';').filter((it) => it !== ''),
+    profiles,
+  }
+  return ladderReport(await climb(options, say), options)
+}
+
+const report = await run()
+writeFileSync(values.out ?? `bench-${what}.md`, report)
+console.log(report)

@@ -1,0 +1,116 @@
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { type Candidate, candidateNames, startCandidate } from './candidates.ts'
+import { startServer } from './database.ts'
+import type { Kind, Measured, Order } from './load.ts'
+import { cpuSeconds, startProcess } from './processes.ts'
+
+/** What is posted, and over how many connections. */
+export interface Scenario {
+  kind: Kind
+  connections: number
+}
+
+export const scenarios: readonly Scenario[] = [
+  ...[1, 16, 64, 256].map((connections) => ({ kind: 'new' as const, connections })),
+  ...(['duplicates', 'forged', 'large'] as const).map((kind) => ({ kind, connections: 64 })),
+]
+
+/** What one candidate did in one round of one scenario. */
+export interface Cell extends Pick<Measured, 'rate' | 'p50' | 'p99'>, Scenario {
+  candidate: string
+  round: number
+  /** CPU-seconds for each thousand answers. */
+  appCpu: number
+  databaseCpu: number
+  /** Requests that were not answered as they should have been. */
+  wrong: number
+}
+
+export interface LadderOptions {
+  rounds: number
+  seconds: number
+  prefill: number
+  /** Only candidates and scenarios in whose names one of these stands. */
+  only: readonly string[]
+  profiles?: string | undefined
+}
+
+export interface LadderResult {
+  cells: Cell[]
+  /** Events acknowledged and events stored, by candidate. */
+  counts: { candidate: string; acked: number; stored: number }[]
+  settings: Record<string, string>
+}
+
+export const scenarioName = ({ kind, connections }: Scenario) => `${kind} ${connections}`
+
+/** Measures each candidate in each scenario, round after round, so that what else the machine does meets all of them alike. */
+export async function climb(options: LadderOptions, say: (line: string) => void): Promise<LadderResult> {
+  const matches = (name: string, among: readonly string[]) =>
+    !options.only.some((it) => among.some((one) => one.includes(it))) || options.only.some((it) => name.includes(it))
+  const names = candidateNames(options.prefill).filter((name) => matches(name, candidateNames(options.prefill)))
+  const chosen = scenarios.filter((scenario) => matches(scenarioName(scenario), scenarios.map(scenarioName)))
+  const server = await startServer()
+  const candidates: Candidate[] = []
+  const load = await startProcess(fileURLToPath(new URL('./load.ts', import.meta.url)), { output: `${server.folder}/load.log` })
+  const measure = async (order: Order): Promise<Measured> => {
+    const answer = once(load.child, 'message')
+    load.child.send(order)
+    return ((await answer) as [Measured])[0] // it answers each order so
+  }
+  try {
+    for (const name of names) {
+      say(`starting ${name}`)
+      candidates.push(await startCandidate(name, { server, prefill: options.prefill, profiles: options.profiles }))
+    }
+    const visit = async (candidate: Candidate, scenario: Scenario, round: number): Promise<Cell> => {
+      const order = { ...scenario, candidate: candidate.name, port: candidate.port, rare: candidate.name.includes('1 %') }
+      // What is delivered again must have been delivered, and what the process has to learn it has learned.
+      await measure({ ...order, seconds: 0.3 }).then(({ acked }) => {
+        candidate.acked += acked
+      })
+      const before = [cpuSeconds(candidate.pid), cpuSeconds(server.pid, true)] as const
+      const measured = await measure({ ...order, seconds: options.seconds })
+      const app = cpuSeconds(candidate.pid) - before[0]
+      const database = cpuSeconds(server.pid, true) - before[1]
+      candidate.acked += measured.acked
+      const answers = Object.values(measured.statuses).reduce((sum, count) => sum + count, 0)
+      const { rate, p50, p99, statuses } = measured
+      const right = (statuses[200] ?? 0) + (scenario.kind === 'forged' ? (statuses[401] ?? 0) : 0)
+      const cell: Cell = {
+        ...scenario,
+        candidate: candidate.name,
+        round,
+        rate,
+        p50,
+        p99,
+        appCpu: (app / answers) * 1000,
+        databaseCpu: (database / answers) * 1000,
+        wrong: answers - right,
+      }
+      say(
+        `${round} ${scenarioName(scenario)} ${candidate.name}: ${Math.round(rate)}/s, p50 ${p50.toFixed(1)} ms, p99 ${p99.toFixed(1)} ms, CPU ${cell.appCpu.toFixed(3)} + ${cell.databaseCpu.toFixed(3)}`,
+      )
+      return cell
+    }
+    say('warming up')
+    for (const candidate of candidates)
+      for (const kind of ['new', 'forged'] as const) await visit(candidate, { kind, connections: 64 }, 0)
+    const cells: Cell[] = []
+    for (let round = 1; round <= options.rounds; round += 1)
+      for (const scenario of chosen)
+        for (const candidate of round % 2 === 0 ? candidates.toReversed() : candidates)
+          cells.push(await visit(candidate, scenario, round))
+    const counts: LadderResult['counts'] = []
+    for (const candidate of candidates) {
+      const stored = await candidate.countEvents()
+      if (stored !== undefined) counts.push({ candidate: candidate.name, acked: candidate.acked, stored })
+    }
+    return { cells, counts, settings: server.settings }
+  } finally {
+    await Promise.all(candidates.map((candidate) => candidate.stop()))
+    await load.stop()
+    await server.stop()
+  }
+}
