@@ -26,6 +26,65 @@ export const bugs: readonly Bug[] = [
     test: ['test/record-faults.test.ts', 'is a 503 when the answer to the commit is lost'],
   },
   {
+    name: 'a new event amid a storm of redeliveries is acknowledged without being stored',
+    changes: [
+      [
+        'src/events/batch.ts',
+        'if (fresh.length > 0) await recordBatch(pool, statement, fresh)',
+        "for (const { delivery, resolve } of fresh) resolve(delivery.events.map((event) => recorded(event, 'accepted')))",
+      ],
+    ],
+    test: ['test/record-storms.test.ts', 'new events amid a storm'],
+  },
+  {
+    name: 'a storm is acknowledged when storage goes away',
+    changes: [
+      [
+        'src/events/batch.ts',
+        'return isStorageAway(error) && !isDeadlock(error) ? refuse(batch, error) : recordBatch(pool, statement, batch)',
+        'held = items.map(() => undefined)',
+      ],
+      [
+        'src/events/batch.ts',
+        'if (fresh.length > 0) await recordBatch(pool, statement, fresh)',
+        "for (const { delivery, resolve } of fresh) resolve(delivery.events.map((event) => recorded(event, 'duplicate')))",
+      ],
+    ],
+    test: ['test/record-storms.test.ts', 'nothing is acknowledged in a storm when storage goes away'],
+  },
+  {
+    name: 'a noisy source takes all places',
+    changes: [
+      ['src/events/admission.ts', 'if (own.requests >= free * SHARE_OF_FREE) return false', 'if (free <= 0) return false'],
+    ],
+    test: ['test/overload.test.ts', 'does not keep another from being recorded'],
+  },
+  {
+    name: 'nothing is kept free for sources that are never delivered again',
+    changes: [['src/events/admission.ts', 'const KEPT_FREE = 1 / 8', 'const KEPT_FREE = 0']],
+    test: ['test/admission.test.ts', 'of a source that is never delivered again are refused last'],
+  },
+  {
+    name: 'more is let in while the commits are late',
+    changes: [['src/events/admission.ts', 'if (!isOnce && isLate(own)) return false', '']],
+    test: ['test/admission.test.ts', 'let nothing more in'],
+  },
+  {
+    name: 'a place under way is not given back',
+    changes: [['src/events/routes.ts', '        leave()\n', '']],
+    test: ['test/overload.test.ts', 'after an overload everything is taken again'],
+  },
+  {
+    name: 'a refusal of an overload waits for one that comes later',
+    changes: [['src/events/shedding.ts', 'if (waiting.push(answer) === 1)', 'if (waiting.push(answer) === 2)']],
+    test: ['test/overload.test.ts', 'told of once a second'],
+  },
+  {
+    name: 'the last log lines of a process are lost',
+    changes: [['src/log.ts', "  process.on('exit', flush)\n", '']],
+    test: ['test/log.test.ts', 'lines that are gathered are all written'],
+  },
+  {
     name: 'verify what was parsed and written again',
     changes: [
       [

@@ -169,14 +169,19 @@ test('refusals of an overload are told of once a second, with their number for e
   const all = [0, 1, 2].map((index) => refused('noisy', index))
   all.push(refused('quiet', 3))
   await vi.advanceTimersByTimeAsync(24)
-  const atOnce = answers.length
+  const answeredBy = [answers.length]
   await vi.advanceTimersByTimeAsync(76)
+  answeredBy.push(answers.length)
   all.push(refused('noisy', 4))
   await vi.advanceTimersByTimeAsync(1_000)
+  answeredBy.push(answers.length)
   all.push(refused('noisy', 5))
   await vi.advanceTimersByTimeAsync(1_000)
   await Promise.all(all)
 
-  expect([atOnce, answers]).toEqual([0, [0, 1, 2, 3, 4, 5]])
+  expect([answeredBy, answers]).toEqual([
+    [0, 4, 5],
+    [0, 1, 2, 3, 4, 5],
+  ])
   expect(told).toEqual(['noisy 4', 'quiet 1', 'noisy 1'])
 })
