@@ -82,6 +82,14 @@ export async function inTransaction<Result>(pool: pg.Pool, work: (tx: Tx) => Pro
   }
 }
 
+/**
+ * True when no connection of the pool became free in time, as too much is asked at once. The server may be well; one that can't be
+ * reached gives another error to those who try.
+ */
+export function isPoolFull(error: unknown): boolean {
+  return error instanceof Error && error.message === 'timeout exceeded when trying to connect'
+}
+
 /** True when the error means that storage is away or overloaded, so that the same request may succeed later. */
 export function isStorageAway(error: unknown): boolean {
   if (!(error instanceof Error)) return false

@@ -93,6 +93,24 @@ test('a form that is sent twice is carried out once, and both get its answer', a
   expect(handled).toEqual(['person:mia 7'])
 })
 
+test('C-68 the ID of a form is answered at the path that it was sent to, and at no other', async () => {
+  handled = []
+  const fields = fresh()
+  const elsewhere = appWith()
+  const other = express().use((req, _res, next) => {
+    req.url = '/ops/do'
+    req.baseUrl = '/another'
+    next()
+  }, elsewhere)
+  await post(fields)
+
+  const answer = await post(fields, { 'sec-fetch-site': 'same-origin' }, other)
+
+  expect(answer.status).toBe(409)
+  expect(answer.headers.location).toBeUndefined()
+  expect(handled).toEqual(['person:mia 7'])
+})
+
 test('of twenty clicks at once one is carried out', async () => {
   handled = []
   const gate = Promise.withResolvers<void>()

@@ -697,11 +697,9 @@ describe('the command', () => {
   test('takes a log of many lines in its stride', async () => {
     await called('a')
     const many = Array.from({ length: 20_000 }, (_, index) => `x${index}@example.com,f${index},sent,2026-11-29T14:02:40Z,`)
-    const started = performance.now()
 
     const { found } = await run([...many, 'ada@example.com,m1,sent,2026-11-29T14:02:40Z,'])
 
     expect(found.summary).toMatchObject({ settles: 1, nothing: 20_000 })
-    expect(performance.now() - started).toBeLessThan(10_000)
   })
 })

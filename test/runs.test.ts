@@ -224,6 +224,37 @@ describe('a plan', () => {
     expect([second.events, second.next_since]).toEqual([2, null])
   })
 
+  test('leaves out the youngest although rows are numbered only nearly in the order of time', async () => {
+    await storeEvents(10_002)
+    // Each 32 of them the other way round.
+    await pool.query(
+      `update webhook_events set received_at = '2026-11-29T00:00:00Z'::timestamptz + (substr(event_id, 2)::int # 31) * interval '1 s'`,
+    )
+
+    const first = await plan()
+    const second = await plan({ since: first.next_since ?? undefined })
+
+    expect([first.events, first.next_since?.toISOString()]).toEqual([10_000, '2026-11-29T02:46:54.000Z'])
+    expect([second.events, second.next_since]).toEqual([2, null])
+  })
+
+  test.each<Partial<RunFilter>>([
+    { status: ['ignored'] },
+    { status: ['ignored', 'ignored', 'failed'] },
+    { type: 'paid' },
+    { source: 'generic' },
+    { source: 'generic', type: 'paid' },
+    { event_ids: ['n3', 'n1', 'n2'] },
+    { since: new Date(0) },
+    { until: new Date('2999-01-01T00:00:00Z') },
+  ])('takes each event once, whichever way it is found: %j', async (filter) => {
+    await storeEvents(3)
+    for (const id of ['p1', 'p2']) await insertEvent(pool, id, { source: 'generic', status: 'pending', processed_at: null })
+    await insertEvent(pool, 'q1', { source: 'generic', status: 'quarantined', processed_at: null, error: 'a person has to look' })
+
+    expect((await plan(filter)).events).toBe(3)
+  })
+
   test('counts as not looked at what time does not suffice for', async () => {
     configure({ sources, followUps: [{ source: 'generic', type: 'paid', email: () => new Promise(() => undefined) }] })
     await storeEvents(5)

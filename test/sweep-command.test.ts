@@ -4,8 +4,17 @@ import { insertAttempt, insertEvent, insertReport, insertSend } from './support/
 import { jobsOf, patientDatabase, resetControl, sendRow } from './support/sends.ts'
 
 const { pool, url } = await patientDatabase()
-const settings = { databaseUrl: url, staleAfterMs: 300_000, reviewAfterMs: 600_000, keepBodiesDays: 90 }
-const sweep = async (isExclusive = true, options = {}) => sweepCommand(pool, settings, isExclusive, { json: true, ...options })
+const settings = {
+  databaseUrl: url,
+  staleAfterMs: 300_000,
+  reviewAfterMs: 600_000,
+  keepBodiesDays: 90,
+  sweepEveryMs: 30_000,
+  probeEveryMs: 60_000,
+}
+const configOf = (account: 'exclusive' | 'shared') => readConfig({ sources: {}, followUps: [], inboxili: { account } })
+const sweep = async (account: 'exclusive' | 'shared' | undefined = 'exclusive', options = {}) =>
+  sweepCommand(pool, settings, account && configOf(account), { json: true, ...options })
 
 const longAgo = new Date('2020-01-01T00:00:00Z')
 const claimed = new Date(Date.now() - 3_600_000)
@@ -50,7 +59,9 @@ beforeEach(async () => {
   await pool.query(
     `insert into sign_in_attempts (kind, subject_sha256, tries, since) values ('address', 'x', 1, now() - interval '16 minutes')`,
   )
-  await pool.query(`insert into form_submissions (id, person, at) values (gen_random_uuid(), 'mia', now() - interval '3 days')`)
+  await pool.query(
+    `insert into form_submissions (id, person, action, at) values (gen_random_uuid(), 'mia', '/ops/x', now() - interval '3 days')`,
+  )
 })
 
 test('every sweep runs once and says what it changed; a second one finds nothing', async () => {

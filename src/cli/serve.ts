@@ -2,8 +2,10 @@ import closeWithGrace from 'close-with-grace'
 import { armFaults } from '../fault-points.ts'
 import { installQueues } from '../follow-ups/queue.ts'
 import { migrate } from '../migrate.ts'
-import { type Running, startServe, startWork } from '../server.ts'
+import { startServe } from '../serve.ts'
 import { ConfigError, type Settings } from '../settings.ts'
+import type { Running } from '../start-up.ts'
+import { startWork } from '../work.ts'
 
 /** `oncehook serve`: answers HTTP until SIGTERM, then ends what runs and exits 0. */
 export async function serveCommand(settings: Settings): Promise<void> {

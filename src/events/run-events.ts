@@ -20,8 +20,8 @@ export async function findEventsOfRun(
   let found = await find(db, filter, bounds, most + 1)
   if (found.length > most) {
     // Numbers are only nearly in the order of time: so many came until then, and so did the oldest so many.
-    const last = found.reduce((latest, { received_at }) => (received_at > latest ? received_at : latest), new Date(0))
-    const { high } = await findIdBounds(db, undefined, new Date(last.getTime() + 1))
+    const last = Math.max(...found.map(({ received_at }) => received_at.getTime()))
+    const { high } = await findIdBounds(db, undefined, new Date(last + 1))
     found = await find(db, filter, { ...bounds, high }, null)
   }
   return { ids: found.slice(0, most).map(({ id }) => id), nextSince: found[most]?.received_at ?? null }

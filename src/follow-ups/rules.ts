@@ -10,7 +10,7 @@ import { rematch, settle } from '../sends/settle.ts'
 import { type EnqueueSends, triggerSend, type Urgency } from '../sends/trigger.ts'
 import { askConfirm, askRule, textOf, type Wanted } from './answers.ts'
 import { noteRefs } from './event-refs.ts'
-import { findPending, metaOf, rulesFor, type StoredEvent } from './stored-event.ts'
+import { findPending, metaOf, payloadIfReadable, rulesFor, type StoredEvent } from './stored-event.ts'
 
 export interface ProcessDeps {
   pool: pg.Pool
@@ -187,11 +187,17 @@ async function noteFollowUp(
   })
 }
 
-/** The event can't be processed as things are: visible at once. Answers whether it is to be tried again. */
+/**
+ * The event can't be processed as things are: visible at once, and found by what it names. Answers whether it is to be tried again.
+ */
 async function fail(deps: ProcessDeps, event: StoredEvent, error: string, isFinal: boolean): Promise<boolean> {
-  await deps.pool.query(
-    `update webhook_events set status = $2, error = $3 where id = $1 and status = 'pending' and processed_at is null`,
-    [event.id, isFinal ? 'failed' : 'pending', error],
-  )
+  const payload = payloadIfReadable(deps.config(), event)
+  await inTransaction(deps.pool, async (tx) => {
+    await tx.query(
+      `update webhook_events set status = $2, error = $3 where id = $1 and status = 'pending' and processed_at is null`,
+      [event.id, isFinal ? 'failed' : 'pending', error],
+    )
+    await noteRefs(tx, event, payload)
+  })
   return !isFinal
 }

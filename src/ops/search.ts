@@ -20,22 +20,22 @@ export type Found =
 const MOST_COMPARED = 100
 
 /** Finds what the header's search box asks for: an exact event ID, else the sends that their list finds for it. */
-export async function findAnything(db: Db, q: string): Promise<Found> {
+export async function findAnything(db: Db, q: string, withoutAddresses = false): Promise<Found> {
   const { rows: events } = await db.query<{ id: string }>(
     `with recursive ${SOURCES} select events.id from sources
      cross join lateral (select id from webhook_events where source = sources.source and event_id = $1) events limit 2`,
     [q],
   )
   if (events[0]) return events.length === 1 ? { kind: 'event', ...events[0] } : { kind: 'events' }
-  const keys = await findKeys(db, q, MOST_COMPARED + 1)
+  const keys = await findKeys(db, q, MOST_COMPARED + 1, withoutAddresses)
   if (keys.length === 0) return { kind: 'nothing' }
   const [only, ...others] = keys.length > 1 && keys.length <= MOST_COMPARED ? preferWhole(keys, q) : keys
   return only !== undefined && others.length === 0 ? { kind: 'send', key: only } : { kind: 'sends' }
 }
 
 /** Keys of the newest sends that the list finds for a text. */
-async function findKeys(db: Db, q: string, limit: number): Promise<string[]> {
-  const search = searchSends({ ...sendFilter(() => new Date()).parse({}), q }, limit)
+async function findKeys(db: Db, q: string, limit: number, withoutAddresses: boolean): Promise<string[]> {
+  const search = searchSends({ ...sendFilter(() => new Date()).parse({}), q, withoutAddresses }, limit)
   const { rows } = await db.query<{ dedupe_key: string }>(
     `${search.with} select dedupe_key from (${search.text}) found order by queued_at desc, dedupe_key desc limit $9`,
     search.values,
@@ -70,7 +70,7 @@ interface NoHitEvent extends Pick<EventRow, 'id' | 'source' | 'event_id' | 'type
 const SEARCHED = ['keys of sends', 'recipients', 'message IDs', 'event IDs', 'what events refer to'] as const
 
 /** Why a search found no send: whether there is one beyond the list's other filters, else what became of the events that name it. */
-export async function explainNoHit(db: Db, q: string): Promise<NoHit> {
+export async function explainNoHit(db: Db, q: string, withoutAddresses = false): Promise<NoHit> {
   const { rows: events } = await db.query<NoHitEvent>(
     `with recursive ${SOURCES}, named as (
        select one.id from sources cross join lateral (select id from webhook_events where source = sources.source and event_id = $1) one
@@ -87,8 +87,9 @@ export async function explainNoHit(db: Db, q: string): Promise<NoHit> {
      from named join webhook_events events using (id) order by id desc limit 10`,
     [q, refOf(q)],
   )
-  const beyond = await findKeys(db, q, 1)
-  return { ...whereItBroke(events, beyond.length > 0), searched: SEARCHED, events }
+  const beyond = await findKeys(db, q, 1, withoutAddresses)
+  const searched = withoutAddresses ? SEARCHED.filter((what) => what !== 'recipients') : SEARCHED
+  return { ...whereItBroke(events, beyond.length > 0), searched, events }
 }
 
 function whereItBroke(events: readonly NoHitEvent[], isBeyond: boolean): Pick<NoHit, 'broke' | 'text'> {

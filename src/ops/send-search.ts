@@ -59,7 +59,7 @@ const PARTS = [
 
 /** Finds the sends that a filter wants, the newest `limit` of them, in any order; to be counted, any so many of them. */
 export function searchSends(filter: SendFilter, limit: number, isCount = false): SendSearch {
-  const { status, recipient, q, since, until, policy, source, cursor } = filter
+  const { status, recipient, q, since, until, policy, source, cursor, withoutAddresses = false } = filter
   const values = [
     status ?? null,
     recipient ?? null,
@@ -84,13 +84,15 @@ export function searchSends(filter: SendFilter, limit: number, isCount = false):
     'dedupe_key = any (array(select dedupe_key from exact))',
     'dedupe_key = any (array(select dedupe_key from referred))',
   ].map((way) => rows(`${way} and ($1::text[] is null or status = any ($1))`, `${NEWEST} $9`))
-  found.push(
-    rows(
-      'lower(recipient) = lower($10) and not exists (select from exact) and ($1::text[] is null or status = any ($1))',
-      `${NEWEST} $9`,
-    ),
-  )
-  for (const { way, recent: most, unless } of pattern === undefined ? [] : PARTS.slice(0, pattern.startsWith('%') ? 2 : 1)) {
+  if (!withoutAddresses)
+    found.push(
+      rows(
+        'lower(recipient) = lower($10) and not exists (select from exact) and ($1::text[] is null or status = any ($1))',
+        `${NEWEST} $9`,
+      ),
+    )
+  const parts = pattern === undefined ? [] : PARTS.slice(0, pattern.startsWith('%') && !withoutAddresses ? 2 : 1)
+  for (const { way, recent: most, unless } of parts) {
     for (const one of byStatus) {
       const isOpen = `not exists (${unless})`
       if (isCount) {

@@ -203,9 +203,9 @@ const sentences: Record<Status, Sentence> = {
   },
 }
 
-/** Who decided; audited names may say themselves that they are a person's. */
+/** Who decided; older rows name tokens and people as a person's, too. */
 function personOf(settledBy: string | null): string | undefined {
-  return settledBy?.startsWith('person:') ? settledBy.replace(/^(person:){1,2}/, '') : undefined
+  return /^(person|token):/.test(settledBy ?? '') ? settledBy?.replace(/^(person:){1,2}/, '') : undefined
 }
 
 /** Facts that came for a send which isn't taken as sent. */

@@ -76,7 +76,7 @@ function decode(text: string | Buffer, mostValues = Number.POSITIVE_INFINITY): {
   const start = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? 3 : 0
   const decoded = bytes.toString('utf8', start)
   const mayBeTooMuch = mostValues !== Number.POSITIVE_INFINITY || opensMoreThan(MAX_DEPTH, decoded)
-  if (mayBeTooMuch && isTooDeep(bytes, mostValues)) return { ok: false, reason: 'too_deep' }
+  if (mayBeTooMuch && excessOf(bytes, mostValues)) return { ok: false, reason: 'too_deep' }
   return decoded.trim() === '' ? { ok: false, reason: 'empty_body' } : { ok: true, text: decoded }
 }
 
@@ -124,8 +124,11 @@ function isDigit(text: string, at: number): boolean {
   return code >= 0x30 && code <= 0x39
 }
 
-/** One pass over the bytes, so that a text of brackets alone never reaches the parser's recursion, nor one of many values its heap. */
-function isTooDeep(bytes: Buffer, mostValues: number): boolean {
+/**
+ * What a JSON text has too much of, if anything: levels, or values. One pass over the bytes, so that a text of brackets alone never reaches
+ * the parser's recursion, nor one of many values its heap.
+ */
+export function excessOf(bytes: Buffer, mostValues: number): 'levels' | 'values' | undefined {
   let depth = 0
   let values = 0
   let isInString = false
@@ -136,11 +139,12 @@ function isTooDeep(bytes: Buffer, mostValues: number): boolean {
       else if (byte === 0x22) isInString = false
     } else if (byte === 0x22) isInString = true
     else if (byte === 0x5b || byte === 0x7b) {
-      if (++depth > MAX_DEPTH || ++values > mostValues) return true
+      if (++depth > MAX_DEPTH) return 'levels'
+      if (++values > mostValues) return 'values'
     } else if (byte === 0x5d || byte === 0x7d) depth--
-    else if (byte === 0x2c && ++values > mostValues) return true
+    else if (byte === 0x2c && ++values > mostValues) return 'values'
   }
-  return false
+  return undefined
 }
 
 const keepDigits: Reviver = (_key, value, { source }) =>

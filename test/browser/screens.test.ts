@@ -1,5 +1,4 @@
-import { readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
+import axe from 'axe-core'
 import type { Page } from 'playwright-core'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { hasNoBrowser, openTab } from '../support/browser.ts'
@@ -11,23 +10,18 @@ const database = await testDatabase()
 const stage = await openOpsStage(database)
 const empty = await openOpsStage(await testDatabase())
 const { baseURL, cookies } = stage
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 
 let stories: Stories
 beforeAll(async () => {
   if (!hasNoBrowser) stories = await tellStories(database, stage)
 })
 
-interface Axe {
-  run(options: object): Promise<{ violations: { id: string; nodes: { html: string; failureSummary: string }[] }[] }>
-}
-
 /** What axe finds wrong with the page as it is now: of all its rules, or of those that colours and widths can break. */
-async function faults(page: Page, rules?: readonly string[]): Promise<string[]> {
-  if (!(await page.evaluate('"axe" in window'))) await page.evaluate(axe)
+async function faults(page: Page, rules?: string[]): Promise<string[]> {
+  if (!(await page.evaluate('"axe" in window'))) await page.evaluate(axe.source)
   return page.evaluate(async (only) => {
-    const { axe } = globalThis as unknown as { axe: Axe } // the script that has just been run
-    const { violations } = await axe.run({
+    const { axe: found } = globalThis as unknown as { axe: typeof axe } // the script that has just been run
+    const { violations } = await found.run(document, {
       resultTypes: ['violations'],
       rules: { 'target-size': { enabled: true } },
       ...(only && { runOnly: only }),
@@ -44,13 +38,13 @@ const THEMES = ['light', 'dark'] as const
 const everyLook = process.env.EVERY_LOOK === '1'
 const isSearched = (width: number, theme: string) => everyLook || (theme === 'light' ? width === 320 : width === 1440)
 
-/** What is wider than the window, besides what scrolls by itself. */
+/** What makes the page wider than the window. */
 const overflow = (page: Page) =>
   page.evaluate(() => {
     const { scrollWidth, clientWidth } = document.documentElement
     if (scrollWidth <= clientWidth) return []
     return [...document.querySelectorAll('body *')]
-      .filter((element) => element.getBoundingClientRect().right > clientWidth + 1 && !element.closest('.scroll, pre'))
+      .filter((element) => element.getBoundingClientRect().right > clientWidth)
       .map((element) => element.outerHTML.slice(0, 120))
   })
 

@@ -14,7 +14,7 @@ import type { TestDatabase } from './database.ts'
 import { testPages } from './page.ts'
 import { hexHmac, INBOXILI_SECRET, stripeSignature, testService } from './service.ts'
 
-export const STRIPE_SECRET = 'whsec_of_the_stage'
+const STRIPE_SECRET = 'whsec_of_the_stage'
 
 const rules = {
   sources: {

@@ -91,6 +91,7 @@ export async function tellStories(
       ['overview', '/ops'],
       ['overview, wrong range', '/ops?range=1y'],
       ['charts', '/ops/charts'],
+      ['sending', '/ops/sending'],
       ['review', '/ops/review'],
       ['review of a hostile one', `/ops/review?key=${encodeURIComponent(`invoice:${hostile.name}:paid`)}`],
       ['review, reports', '/ops/review?tab=reports'],

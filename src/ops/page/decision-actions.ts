@@ -214,7 +214,7 @@ function lastChange(
 ): Part {
   if (!settlement) return 'It was changed by somebody else.'
   const { at, grade, event, actor, to_state } = settlement
-  const isPerson = actor.startsWith('person:')
+  const isPerson = /^(person|token):/.test(actor)
   const who = isPerson ? actor.replace(/^(person:)+/, '') : event === null ? 'a late answer' : 'a delivery report'
   return html`While you had this open: ${view.exactTime(at)} ${who} settled it as <i>${to_state.replaceAll('_', ' ')}</i>${!isPerson && ` (grade ${grade})`}.`
 }

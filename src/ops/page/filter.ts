@@ -1,6 +1,7 @@
 import type { Request } from 'express'
 import type { z } from 'zod'
 import { problemsOf } from '../filters.ts'
+import type { Mask } from '../personal-data.ts'
 import type { Problem } from './action.ts'
 
 /** The filter of a list as its address has it: what was given, to be shown in the form again, and what it means, or what is wrong. */
@@ -12,8 +13,15 @@ export type ReadFilter<Filter> = { given: Record<string, string> } & (
 /** Fields of the page's own, which no filter has. */
 const OF_THE_PAGE = ['done', 'view']
 
-/** Reads the query string; empty fields of a form are not given, and several of one name are a comma list. */
-export function readFilter<Schema extends z.ZodType>(req: Request, schema: Schema): ReadFilter<z.output<Schema>> {
+/**
+ * Reads the query string; empty fields of a form are not given, and several of one name are a comma list. What the mask hides is not
+ * searched for.
+ */
+export function readFilter<Schema extends z.ZodType>(
+  req: Request,
+  schema: Schema,
+  mask?: Pick<Mask, 'problemsOf'>,
+): ReadFilter<z.output<Schema>> {
   const url = new URL(req.originalUrl, 'http://page')
   const given: Record<string, string> = {}
   for (const name of new Set(url.searchParams.keys())) {
@@ -24,7 +32,9 @@ export function readFilter<Schema extends z.ZodType>(req: Request, schema: Schem
     if (value !== '' && !OF_THE_PAGE.includes(name)) given[name] = value
   }
   const parsed = schema.safeParse(given)
-  return parsed.success ? { given, filter: parsed.data } : { given, problems: problemsOf(parsed.error) }
+  if (!parsed.success) return { given, problems: problemsOf(parsed.error) }
+  const problems = mask?.problemsOf(parsed.data) ?? []
+  return problems.length > 0 ? { given, problems } : { given, filter: parsed.data }
 }
 
 /** An address with these fields changed; `null` takes one out. */

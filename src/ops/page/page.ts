@@ -2,7 +2,7 @@ import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express'
 import type pg from 'pg'
-import { isStorageAway } from '../../db.ts'
+import { isPoolFull, isStorageAway } from '../../db.ts'
 import type { Log } from '../../log.ts'
 import { readSession, tokenOfCookies } from '../sessions.ts'
 import { timeText } from '../words.ts'
@@ -47,7 +47,8 @@ export function screen(
 export async function sendPage(server: PageServer, req: Request, res: Response, page: Page): Promise<void> {
   const visit = res.locals.visit as Visit | undefined
   if (!visit) return send(req, res, page, plainPage(server.frame, page))
-  const shell = await findShell(server.reads, visit.session.person.name, visit.done).catch((error: unknown) => {
+  // Not among what people look at: one who asks for a lot must not take the frame from the others.
+  const shell = await findShell(server.pool, visit.session.person.name, visit.done).catch((error: unknown) => {
     if (isStorageAway(error)) return undefined
     throw error
   })
@@ -114,6 +115,12 @@ export function onPageError(server: PageServer): ErrorRequestHandler {
           html`Narrow the time range, or search for a whole key or ID; the filter is kept in the address. Receiving and sending go on. ${reference}`,
         ),
       )
+    // While the database is known to be away, waiting for a connection of a pool says no more than that.
+    if (isPoolFull(error) && server.storage.awaySince === undefined) {
+      server.log.warn({ error, request }, 'too much is asked at once')
+      const detail = html`Receiving and sending go on. Reload this page in a moment; if it was a form, look first at what has become of it. ${reference}`
+      return sendPage(server, req, res.set('Retry-After', '5'), refusalPage(503, 'Too many are looking at once; try again', detail))
+    }
     if (isStorageAway(error)) {
       server.log.warn({ error, request }, 'storage is away')
       server.storage.awaySince ??= server.now()

@@ -77,16 +77,14 @@ function prepare() {
   writeTimes()
   cleanAddress()
 }
-document.addEventListener('click', async ({ target }) => {
+document.addEventListener('click', ({ target }) => {
   const button = target.closest('[data-copy]')
   if (!button) return
-  const label = button.textContent
   const text = button.dataset.copy === 'address' ? location.href : button.dataset.copy
-  await navigator.clipboard.writeText(text).then(
-    () => say('Copied.'),
-    () => say('The browser refused to copy.'),
-  )
-  button.textContent = label
+  const refused = () => say('The browser refused to copy.')
+  // Over plain HTTP from elsewhere there is no clipboard.
+  if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => say('Copied.'), refused)
+  else refused()
 })
 function say(text) {
   const status = $('#status')

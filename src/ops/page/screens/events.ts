@@ -12,7 +12,7 @@ import { lastNight } from '../nights.ts'
 import { refusalPage, screen, sendPage } from '../page.ts'
 import type { ScreenDeps } from '../routes.ts'
 import { addViewActions, viewBar } from '../view-bar.ts'
-import { mayDecide, type Visit } from '../visit.ts'
+import { mayDecide, type Visit, visitOf } from '../visit.ts'
 
 /** The list of events. */
 export function eventsScreen(deps: ScreenDeps): Router {
@@ -22,13 +22,13 @@ export function eventsScreen(deps: ScreenDeps): Router {
   router.get(
     '/ops/events',
     screen(deps, async (visit, req) => {
-      const read = readFilter(req, schema)
+      const mask = maskFor(visit.session.person.role, deps.config())
+      const read = readFilter(req, schema, mask)
       const heading = html`<div class="title"><h1>Events</h1>${usualFilters(visit)}</div>${await viewBar(deps, 'events', visit)}`
       if (!read.filter) {
         const main = html`${heading}${errorSummary(read.problems)}${filterForm(deps, read)}`
         return { title: 'Error: Events', place: 'events', status: 400, main }
       }
-      const mask = maskFor(visit.session.person.role, deps.config())
       const { events, next_cursor } = mask.apply(await listEvents(deps.reads, read.filter))
       const sends = await countSendsOf(
         deps.reads,
@@ -43,7 +43,7 @@ ${events.length === 0 ? emptyText(deps, read.given) : listOf(events, sends, visi
     }),
   )
   router.get('/ops/events.csv', async (req, res) => {
-    const { filter } = readFilter(req, schema)
+    const { filter } = readFilter(req, schema, maskFor(visitOf(res).session.person.role, deps.config()))
     if (filter) return sendCsv(deps, res, { list: 'events', filter })
     const back = html`The filter is not valid. <a href="${addressWith(req.originalUrl, {}).replace('/ops/events.csv', '/ops/events')}">Back to the list</a>`
     await sendPage(deps, req, res, refusalPage(400, 'Nothing was exported', back))

@@ -9,7 +9,7 @@ import { countText } from '../../words.ts'
 import { errorSummary, field } from '../components.ts'
 import { type ReadFilter, readFilter } from '../filter.ts'
 import { type Html, html } from '../html.ts'
-import { type Asked, eventTable, noHitPart } from '../no-hit.ts'
+import { type Asked, bodiesForm, eventTable, noHitPart } from '../no-hit.ts'
 import { screen } from '../page.ts'
 import { sendPath } from '../reopening.ts'
 import type { ScreenDeps } from '../routes.ts'
@@ -23,23 +23,33 @@ const DAY_MS = 86_400_000
 export function searchScreen(deps: ScreenDeps): Router {
   const router = Router({ caseSensitive: true, strict: true })
   const schema = z.strictObject({ q: sendFilter(deps.now).shape.q, bodies: z.literal('1').optional() })
+  // It holds a connection for seconds, of the few that all have who look.
+  let isSearchingBodies = false
 
   router.get(
     '/ops/search',
     screen(deps, async (visit, req) => {
-      const read = readFilter(req, schema)
+      const mask = maskFor(visit.session.person.role, deps.config())
+      const read = readFilter(req, schema, mask)
       const heading = html`<h1>Search</h1>${read.problems && errorSummary(read.problems)}${searchForm(read)}`
       if (!read.filter) return { title: 'Error: Search', status: 400, main: heading }
       const q = read.filter.q?.trim() ?? ''
       if (q === '') return { title: 'Search', main: heading }
-      const asked = { q, visit, mask: maskFor(visit.session.person.role, deps.config()) }
-      if (read.filter.bodies) return { title: 'Search', main: html`${heading}${await bodiesPart(deps, asked)}` }
+      const asked = { q, visit, mask }
+      if (read.filter.bodies && isSearchingBodies) return { title: 'Error: Search', status: 503, main: html`${heading}${underWay(q)}` }
+      if (read.filter.bodies) {
+        isSearchingBodies = true
+        const bodies = await bodiesPart(deps, asked).finally(() => {
+          isSearchingBodies = false
+        })
+        return { title: 'Search', main: html`${heading}${bodies}` }
+      }
 
-      const found = await findAnything(deps.reads, q)
+      const found = await findAnything(deps.reads, q, mask.isOn)
       if (found.kind === 'event') return { to: `/ops/events/${found.id}` }
       if (found.kind === 'send') return { to: sendPath(found.key) }
       const main =
-        found.kind === 'nothing' ? noHitPart(await explainNoHit(deps.reads, q), asked) : await listsPart(deps, found.kind, asked)
+        found.kind === 'nothing' ? noHitPart(await explainNoHit(deps.reads, q, mask.isOn), asked) : await listsPart(deps, found.kind, asked)
       return { title: 'Search', main: html`${heading}${main}` }
     }),
   )
@@ -59,12 +69,16 @@ function searchForm({ given, problems = [] }: ReadFilter<unknown>): Html {
   })}<button class="main">Search</button></form>`
 }
 
+const underWay = (q: string): Html =>
+  html`<p class="answer">Another search of bodies is under way: there is one at a time.</p>${bodiesForm(q, 'Search raw bodies of the last 24 h again')}`
+
 async function listsPart(
   { reads, now, sendsPerMinute }: ScreenDeps,
   kind: 'sends' | 'events',
   { q, visit, mask }: Asked,
 ): Promise<Html> {
-  const { sends, ...ofSends } = mask.apply(await listSends(reads, sendFilter(now).parse({ q, limit: SHOWN }), sendsPerMinute))
+  const filter = { ...sendFilter(now).parse({ q, limit: SHOWN }), withoutAddresses: mask.isOn }
+  const { sends, ...ofSends } = mask.apply(await listSends(reads, filter, sendsPerMinute))
   // Several sources may have an event of this ID.
   const named = { [kind === 'events' ? 'event_id' : 'ref']: q }
   const { events, ...ofEvents } = mask.apply(await listEvents(reads, eventFilter(now).parse({ ...named, limit: SHOWN })))

@@ -3,6 +3,7 @@ import { z } from 'zod'
 import { inTransaction } from '../../../db.ts'
 import { type Switched, switchMatching, switchSending } from '../../../sends/hold.ts'
 import { reasonSchema } from '../../decide-send.ts'
+import { MOST_COUNTED } from '../../filters.ts'
 import { findSending, type Sending } from '../../sending-queries.ts'
 import { countText } from '../../words.ts'
 import { type ActionAnswer, addAction, type Given, type Problem } from '../action.ts'
@@ -92,7 +93,7 @@ function pageOf(sending: Sending, visit: Visit, typed: Typed = {}): Html {
     paused
       ? html`Sending is <b>paused</b> since ${view.exactTime(since)}${by !== null && ` by ${by}`}: ${reason}.`
       : html`Sending <b>runs</b>.`
-  } ${countText(waiting)} ${waiting === 1 ? 'send waits' : 'sends wait'}.</p>
+  } ${countText(waiting, MOST_COUNTED)} ${waiting === 1 ? 'send waits' : 'sends wait'}.</p>
 ${paused && html`<p>${next_probe_at === null ? 'Nothing is called until a person resumes it.' : html`A single send is tried at ${view.exactTime(next_probe_at)}; if Inboxili takes it, sending runs again by itself.`}</p>`}
 ${!paused && unknown_in_a_row > 0 && html`<p>The last ${countText(unknown_in_a_row)} calls ended with an unknown outcome; after five in a row it is paused.</p>`}
 ${switchForm(sending, visit, typed)}
