@@ -13,6 +13,7 @@ import { continueRuns } from './events/runs.ts'
 import { emptyOldBodies, forgetOldMinutes, sweepEvents } from './events/sweeps.ts'
 import { createTallies } from './events/tallies.ts'
 import { readTestKeys } from './events/test-keys.ts'
+import { batchEvents } from './follow-ups/event-batches.ts'
 import { forecastReplay } from './follow-ups/forecast.ts'
 import { findEventsWithoutJob, findSendsWithoutJob, openJobs, startWorkers } from './follow-ups/queue.ts'
 import { isWanted, processEvent } from './follow-ups/rules.ts'
@@ -260,12 +261,13 @@ export async function startWork(settings: Settings): Promise<Running> {
       (request: string | undefined): SendDeps['call'] =>
       (message) =>
         traced({ name: 'call email API', request, ofResult: ({ kind: outcome }) => ({ outcome }) }, () => sendDeps.call(message))
+    const batches = batchEvents(pool)
     const workers = await startWorkers(
       checked.databaseUrl,
       {
         processEvent: (event, isLastTry, urgency, request) =>
           traced({ name: 'process event', request, attributes: { event } }, () =>
-            processEvent({ pool, config: config.current, ...carrying(request) }, event, isLastTry, urgency),
+            processEvent({ pool, config: config.current, batches, ...carrying(request) }, event, isLastTry, urgency),
           ),
         send: async (key, request) =>
           void (await traced({ name: 'send', request, ofResult: (result) => ({ result }) }, () =>
