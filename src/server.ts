@@ -20,6 +20,7 @@ import { isWanted, processEvent } from './follow-ups/rules.ts'
 import { createLog, type Log } from './log.ts'
 import { openMetricsPort } from './metrics-port.ts'
 import { createChanges } from './ops/changes.ts'
+import type { Siblings } from './ops/joint-metrics.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { createOverview } from './ops/overview.ts'
 import { forgetOldSubmissions } from './ops/page/submissions.ts'
@@ -54,7 +55,7 @@ const MOST_MS_TO_FORECAST = 10_000
 const RUN_EVERY_MS = 1_000
 
 /** Answers HTTP: webhooks and the API. Acknowledging needs the database only, no worker and no email API. */
-export async function startServe(settings: Settings): Promise<Running & { url: string }> {
+export async function startServe(settings: Settings, siblings?: Siblings): Promise<Running & { url: string }> {
   const log = createLog(settings.logLevel, 'serve')
   const config = await openConfig(settings, log)
   const checked = requireDatabase(settings)
@@ -76,6 +77,7 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
       waiting: () => recorder.waiting(),
       sendsPerMinute: settings.sendsPerMinute,
       isWholeProcess: true,
+      siblings,
     })
     const recorder = createRecorder(ingest, jobs, metrics.batched)
     const fingerprints = createFingerprints(await readFingerprintKey(ops))
