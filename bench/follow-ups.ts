@@ -205,11 +205,13 @@ async function besideBacklog(): Promise<void> {
 async function settlement(): Promise<void> {
   const [serve, worker] = await Promise.all([start('serve'), start('worker')])
   const all: number[][] = []
+  const before = cpuMs(worker.pid)
   for (let turn = 0; turn < ROUNDS; turn += 1) all.push(await settlementRound(serve))
+  const cpu = (cpuMs(worker.pid) - before) / all.flat().length
   await Promise.all([serve.stop(), worker.stop()])
   const p99 = all.map((times) => at(times, 0.99))
   say(
-    `settlement after the ack at ${PER_SECOND} delivery events/s: p50 ${median(all.map((times) => at(times, 0.5))).toFixed(0)} ms, p99 ${median(p99).toFixed(0)} ms (rounds ${list(p99)}), of ${all.flat().length}`,
+    `settlement after the ack at ${PER_SECOND} delivery events/s: p50 ${median(all.map((times) => at(times, 0.5))).toFixed(0)} ms, p99 ${median(p99).toFixed(0)} ms (rounds ${list(p99)}), of ${all.flat().length}; CPU of the worker ${cpu.toFixed(1)} ms each`,
   )
 }
 
