@@ -7,6 +7,7 @@ const withProcesses = [
   'deploy',
   'doctor',
   'fault-kills',
+  'many-processes',
   'queue',
   'request-ids',
   'runs-processes',

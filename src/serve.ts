@@ -16,6 +16,7 @@ import { openJobs } from './follow-ups/queue.ts'
 import { isWanted } from './follow-ups/rules.ts'
 import { createLog } from './log.ts'
 import { createChanges } from './ops/changes.ts'
+import type { Siblings } from './ops/joint-metrics.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { createOverview } from './ops/overview.ts'
 import { startHeartbeat } from './ops/processes.ts'
@@ -32,7 +33,7 @@ const MOST_MS_TO_EXPLAIN = 40
 /** A dry run counts what it hasn't come to by then as not looked at. */
 const MOST_MS_TO_FORECAST = 10_000
 /** Answers HTTP: webhooks and the API. Acknowledging needs the database only, no worker and no email API. */
-export async function startServe(settings: Settings): Promise<Running & { url: string }> {
+export async function startServe(settings: Settings, siblings?: Siblings): Promise<Running & { url: string }> {
   const log = createLog(settings.logLevel, 'serve', { gathers: true })
   const config = await openConfig(settings, log)
   const checked = requireDatabase(settings)
@@ -56,6 +57,7 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
       sendsPerMinute: settings.sendsPerMinute,
       sources: () => config.current().sources.keys(),
       isWholeProcess: true,
+      siblings,
     })
     const recorder = createRecorder(ingest, jobs, metrics.batched)
     const fingerprints = createFingerprints(await readFingerprintKey(ops))
@@ -140,7 +142,9 @@ export async function startServe(settings: Settings): Promise<Running & { url: s
       { headersTimeout: 5_000, requestTimeout: 15_000, connectionsCheckingInterval: 1_000, keepAliveTimeout: 65_000 },
       app,
     )
-    server.maxConnections = MOST_CONNECTIONS
+    // Dropped beside siblings on one port, too: else a parent whose processes are all full offers it to them again and again. The
+    // types don't know that yet.
+    Object.assign(server, { maxConnections: MOST_CONNECTIONS, dropMaxConnection: true })
     let running = 0
     server.on('request', (_req, res) => {
       running += 1

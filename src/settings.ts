@@ -38,6 +38,7 @@ const settingsSchema = z.object({
     .regex(/^postgres(ql)?:\/\//, 'must start with postgres://')
     .optional(),
   ONCEHOOK_CONFIG: z.string().default('oncehook.config.ts'),
+  WEB_CONCURRENCY: whole(1, 1, 64),
   PUBLIC_URL: url.optional(),
   TRUST_PROXY: z
     .string()
@@ -115,6 +116,7 @@ export function readSettings(environment: NodeJS.ProcessEnv = process.env) {
     host: data.HOST,
     databaseUrl: data.DATABASE_URL,
     configPath: data.ONCEHOOK_CONFIG,
+    webConcurrency: data.WEB_CONCURRENCY,
     publicUrl: data.PUBLIC_URL,
     trustProxy: data.TRUST_PROXY,
     inboxiliApiKey: data.INBOXILI_API_KEY,
@@ -147,13 +149,18 @@ const fromEnvFile = new Set<string>()
 export function loadEnvFile(path = '.env'): void {
   const values = existsSync(path) ? parseEnv(readFileSync(path, 'utf8')) : {}
   // What has gone from the file is gone: a secret that was removed must not go on verifying.
-  for (const name of fromEnvFile) delete process.env[name]
-  fromEnvFile.clear()
+  dropEnvFile()
   for (const [name, value] of Object.entries(values)) {
     if (value === undefined || process.env[name] !== undefined) continue
     process.env[name] = value
     fromEnvFile.add(name)
   }
+}
+
+/** Leaves the environment as it was given. */
+export function dropEnvFile(): void {
+  for (const name of fromEnvFile) delete process.env[name]
+  fromEnvFile.clear()
 }
 
 /** The environment as it was given, for a child that reads `.env` itself, now and on SIGHUP. */

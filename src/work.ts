@@ -1,6 +1,7 @@
 import { Inboxili } from '#inboxili'
 import { openPool } from './db.ts'
 import { createRecorder } from './events/record.ts'
+import { batchEvents } from './follow-ups/event-batches.ts'
 import { openJobs, startWorkers } from './follow-ups/queue.ts'
 import { isWanted, processEvent } from './follow-ups/rules.ts'
 import { createLog, type Log } from './log.ts'
@@ -86,12 +87,13 @@ export async function startWork(settings: Settings): Promise<Running> {
       (request: string | undefined): SendDeps['call'] =>
       (message) =>
         traced({ name: 'call email API', request, ofResult: ({ kind: outcome }) => ({ outcome }) }, () => sendDeps.call(message))
+    const batches = batchEvents(pool)
     const workers = await startWorkers(
       checked.databaseUrl,
       {
         processEvent: (event, isLastTry, urgency, request) =>
           traced({ name: 'process event', request, attributes: { event } }, () =>
-            processEvent({ pool, config: config.current, ...carrying(request) }, event, isLastTry, urgency),
+            processEvent({ pool, config: config.current, batches, ...carrying(request) }, event, isLastTry, urgency),
           ),
         send: async (key, request) =>
           void (await traced({ name: 'send', request, ofResult: (result) => ({ result }) }, () =>

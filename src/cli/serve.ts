@@ -1,3 +1,4 @@
+import cluster from 'node:cluster'
 import closeWithGrace from 'close-with-grace'
 import { armFaults } from '../fault-points.ts'
 import { installQueues } from '../follow-ups/queue.ts'
@@ -6,10 +7,27 @@ import { startServe } from '../serve.ts'
 import { ConfigError, type Settings } from '../settings.ts'
 import type { Running } from '../start-up.ts'
 import { startWork } from '../work.ts'
+import { serveProcesses } from './serve-processes.ts'
+import { siblingsOf } from './siblings.ts'
+import { stopOnSignal } from './stop-on-signal.ts'
 
-/** `oncehook serve`: answers HTTP until SIGTERM, then ends what runs and exits 0. */
+/** `oncehook serve`: answers HTTP until SIGTERM, then ends what runs and exits 0. In several processes where `WEB_CONCURRENCY` says so. */
 export async function serveCommand(settings: Settings): Promise<void> {
+  if (cluster.isWorker) return runUntilStopped(settings, serveBesideSiblings)
+  if (settings.webConcurrency > 1) process.exit(await serveProcesses(settings))
   await runUntilStopped(settings, startServe)
+}
+
+async function serveBesideSiblings(settings: Settings): Promise<Running & { url: string }> {
+  const siblings = siblingsOf(process)
+  const serve = await startServe(settings, siblings)
+  return {
+    ...serve,
+    async stop() {
+      await serve.stop()
+      await siblings.lastWord()
+    },
+  }
 }
 
 /** `oncehook worker`: processes events and sends emails until SIGTERM, then ends what runs and exits 0. */
@@ -51,19 +69,4 @@ async function runUntilStopped(settings: Settings, start: (settings: Settings) =
   stopOnSignal(close)
   end = close
   process.send?.({ ready: url })
-}
-
-/** A second signal ends the process at once, but not within this time: a terminal and npm both pass on one Ctrl-C. */
-const SECOND_SIGNAL_AFTER_MS = 1_000
-
-function stopOnSignal(close: () => unknown): void {
-  let firstAt: number | undefined
-  const onSignal = () => {
-    if (firstAt === undefined) {
-      firstAt = performance.now()
-      close()
-    } else if (performance.now() - firstAt > SECOND_SIGNAL_AFTER_MS) process.exit(1)
-  }
-  process.on('SIGINT', onSignal)
-  process.on('SIGTERM', onSignal)
 }

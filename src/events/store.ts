@@ -87,7 +87,7 @@ export function insertStatement(eventJobsInsert: string, wake: string): string {
       order by sha256
       on conflict (sha256) do update set body = excluded.body where webhook_bodies.body is null
     ), new_jobs as (
-      select json_build_object('event', inserted.id::text, 'request', given.request) as data
+      select json_build_object('event', inserted.id::text, 'request', given.request) as data, source
       from inserted join given using (source, event_id) where inserted.status = 'pending'
     ), jobs as (${eventJobsInsert})
     select source, event_id, (select ${wake} where exists (select from new_jobs)) as woken from inserted`

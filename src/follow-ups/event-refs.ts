@@ -2,9 +2,14 @@ import type { Tx } from '../db.ts'
 import { refsOf } from '../providers/refs.ts'
 import type { StoredEvent } from './stored-event.ts'
 
-/** Keeps what the event names, so that people find it by that; in the transaction of its result. A replay changes nothing. */
+/** What an event names, so that people find it by that. */
+export function refsIn(event: StoredEvent, payload: unknown): string[] {
+  return refsOf(payload, event.object_ref, [event.event_id])
+}
+
+/** Keeps that; in the transaction of the event's result. A replay changes nothing. */
 export async function noteRefs(tx: Tx, event: StoredEvent, payload: unknown): Promise<void> {
-  const refs = refsOf(payload, event.object_ref, [event.event_id])
+  const refs = refsIn(event, payload)
   if (refs.length === 0) return
   await tx.query({
     name: 'note-refs',

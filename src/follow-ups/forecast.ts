@@ -6,7 +6,7 @@ import { acceptForm } from '../sends/address.ts'
 import { moves, type Status } from '../sends/lifecycle.ts'
 import { kindOf } from '../sends/policies.ts'
 import { askRule, type Wanted } from './answers.ts'
-import { findEvent, metaOf, rulesFor } from './stored-event.ts'
+import { findEvent, findSuperseded, metaOf, rulesFor } from './stored-event.ts'
 
 /** What a replay would find in one event. */
 type Prospect =
@@ -108,7 +108,8 @@ async function look(db: Db, config: Config, id: string): Promise<Look> {
   if (source.confirm) return only('needs_confirm')
 
   const payload = payloadOf(source.provider, requestOf(event.headers, event.body), event.event_id)
-  const meta = await metaOf(db, source, event)
+  const [superseded = false] = event.object_ref === null ? [] : await findSuperseded(db, [{ event, source }])
+  const meta = metaOf(source, event, superseded)
   const wanted = (await Promise.all(rules.map((rule) => askRule(rule, payload, meta)))).flat()
   if (wanted.some((it) => 'error' in it)) return { prospect: 'fails', wanted }
   return { prospect: wanted.length === 0 ? 'no_email' : 'wants_emails', wanted }

@@ -1,9 +1,10 @@
 import pg from 'pg'
-import { type JobResult, type JobWithMetadata, PgBoss } from 'pg-boss'
+import { type JobWithMetadata, PgBoss } from 'pg-boss'
 import type { Db, Tx } from '../db.ts'
 import { reached } from '../fault-points.ts'
 import type { Log } from '../log.ts'
 import type { SendJob, Urgency } from '../sends/trigger.ts'
+import { type Lane, openLane } from './lane.ts'
 
 // The only user of the job library. The queue is at least once and has no fence: a job that runs twice, or late, must find
 // by the rows themselves that there is nothing left to do.
@@ -44,8 +45,8 @@ export async function installQueues(databaseUrl: string): Promise<void> {
 /** Makes jobs inside the transactions of others. */
 export interface Jobs {
   /**
-   * The library's own insert of process-event jobs, to stand as a `with` query after one named `new_jobs` whose column
-   * `data` has a json object per job.
+   * The library's own insert of process-event jobs, to stand as a `with` query after one named `new_jobs` whose columns are `data`,
+   * a json object per job, and `source`, that of the event.
    */
   eventJobsInsert: string
   /** Wakes the workers when the transaction commits; to be called from the final select. */
@@ -70,37 +71,40 @@ export async function openJobs(databaseUrl: string): Promise<Jobs> {
   try {
     const eventInsert = await insertOf(boss, PROCESS_EVENT)
     const sendInsert = await insertOf(boss, SEND)
-    const enqueue = async (tx: Tx, queue: string, insert: string, jobs: readonly object[]) => {
-      if (jobs.length === 0) return
-      await tx.query({ name: `enqueue-${queue}`, text: insert, values: [JSON.stringify(jobs)] })
-      await tx.query({ name: 'wake-workers', text: `select pg_notify('${WAKE_CHANNEL}', $1)`, values: [queue] })
-    }
+    const eventsInsert = withJobs(
+      eventInsert,
+      `select json_agg(json_build_object('data', json_strip_nulls(json_build_object('event', event::text, 'request', $2::text)),
+         'groupId', source, 'priority', ${BACKLOG_PRIORITY}) order by number)
+       from unnest($1::bigint[]) with ordinality as given (event, number) left join webhook_events on id = event`,
+    )
+    const wakeFor = (tx: Tx, queue: string) =>
+      tx.query({ name: 'wake-workers', text: `select pg_notify('${WAKE_CHANNEL}', $1)`, values: [queue] })
     return {
-      eventJobsInsert: eventInsert.replace('$1::text::json', `(select json_agg(json_build_object('data', data)) from new_jobs)`),
+      eventJobsInsert: withJobs(eventInsert, `select json_agg(json_build_object('data', data, 'groupId', source)) from new_jobs`),
       wake: `pg_notify('${WAKE_CHANNEL}', '${PROCESS_EVENT}')`,
-      enqueueSends: (tx, jobs) =>
-        enqueue(
-          tx,
-          SEND,
-          sendInsert,
-          jobs.map(({ key, startAfter, urgency, request }) => ({
-            data: { key, request },
-            priority: priorityOf(urgency),
-            ...(startAfter && { startAfter: startAfter.toISOString() }),
-          })),
-        ),
-      enqueueEvents: (tx, events, request) =>
-        enqueue(
-          tx,
-          PROCESS_EVENT,
-          eventInsert,
-          events.map((event) => ({ data: { event, request }, priority: BACKLOG_PRIORITY })),
-        ),
+      async enqueueSends(tx, sends) {
+        if (sends.length === 0) return
+        const jobs = sends.map(({ key, startAfter, urgency, request }) => ({
+          data: { key, request },
+          priority: priorityOf(urgency),
+          ...(startAfter && { startAfter: startAfter.toISOString() }),
+        }))
+        await tx.query({ name: 'enqueue-sends', text: sendInsert, values: [JSON.stringify(jobs)] })
+        await wakeFor(tx, SEND)
+      },
+      async enqueueEvents(tx, events, request) {
+        if (events.length === 0) return
+        await tx.query({ name: 'enqueue-events', text: eventsInsert, values: [events, request ?? null] })
+        await wakeFor(tx, PROCESS_EVENT)
+      },
     }
   } finally {
     await boss.stop({ graceful: false })
   }
 }
+
+/** The library's insert with jobs that a query makes, for its one parameter. */
+const withJobs = (insert: string, query: string) => insert.replace('$1::text::json', `(${query})`)
 
 /** The statement by which the library inserts jobs, with the jobs as its one parameter. */
 async function insertOf(boss: PgBoss, queue: string): Promise<string> {
@@ -153,6 +157,15 @@ interface JobData {
   request?: string | null
 }
 
+type Job = JobWithMetadata<JobData>
+
+/** Each place is a promise: those of events mostly wait for the network, where they wait at all. */
+const EVENT_PLACES = { places: 64, placesOfGroup: 16 }
+const SEND_PLACES = { places: 8, placesOfGroup: 8 }
+/** For what no notice came of: a retry whose time has come, a lost connection. */
+const POLL_EVERY_MS = 1_000
+const KEEP_EVERY_MS = 4_000
+
 const requestOf = ({ request }: JobData) => (request ? { request } : {})
 
 export interface Workers {
@@ -165,7 +178,7 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
   const boss = new PgBoss({
     connectionString: databaseUrl,
     application_name: 'oncehook-jobs',
-    max: 6,
+    max: 4,
     migrate: false,
     schedule: false,
     // A job of a killed worker: its heartbeat ages 10 s, two of these passes 4 s, the delay of a first retry 2 s with the default.
@@ -179,55 +192,53 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
   await boss.start()
   for (const [name, options] of Object.entries(queueOptions(retryDelayMs))) await boss.updateQueue(name, options)
 
-  const wake = new Map<string, string[]>([
-    [PROCESS_EVENT, []],
-    [SEND, []],
-  ])
-  const work = async (queue: string, workers: number, handle: (job: JobWithMetadata<JobData>) => Promise<void>) => {
-    for (let index = 0; index < workers; index += 1) {
-      const id = await boss.work(
-        queue,
-        // The job of a rule that hangs would hold up the others of its batch.
-        { batchSize: 1, includeMetadata: true, perJobResults: true, pollingIntervalSeconds: 1, burstWhenBatchFull: true },
-        async (jobs: JobWithMetadata<JobData>[]): Promise<JobResult[]> => {
-          const results = await Promise.all(
-            jobs.map(async (job): Promise<JobResult> => {
-              try {
-                await reached('job.fetched')
-                await handle(job)
-                await reached('job.before_complete')
-                return { id: job.id, status: 'completed' }
-              } catch (error) {
-                log.warn({ error, queue, job: job.id, retries: job.retryCount, ...requestOf(job.data) }, 'job failed')
-                return { id: job.id, status: 'failed' }
-              }
-            }),
-          )
-          // More may be waiting than one fetch holds: look again at once instead of at the next poll.
-          boss.notifyWorker(id)
-          return results
-        },
-      )
-      wake.get(queue)?.push(id)
-    }
-  }
-  await work(PROCESS_EVENT, 16, (job) =>
-    handlers.processEvent(
-      job.data.event ?? '',
-      job.retryCount >= job.retryLimit,
-      job.priority === BACKLOG_PRIORITY ? 'backlog' : 'fresh',
-      job.data.request ?? undefined,
+  const onError = (error: unknown) => log.warn({ error }, 'job queue')
+  const open = (queue: string, places: typeof EVENT_PLACES, handle: (job: Job) => Promise<void>) =>
+    openLane<Job>({
+      ...places,
+      fetch: (batchSize, ignoreGroups) =>
+        boss.fetch<JobData>(queue, {
+          batchSize,
+          includeMetadata: true,
+          ...(ignoreGroups.length > 0 && { ignoreGroups: [...ignoreGroups] }),
+        }),
+      async run(job) {
+        try {
+          await reached('job.fetched')
+          await handle(job)
+          await reached('job.before_complete')
+        } catch (error) {
+          log.warn({ error, queue, job: job.id, retries: job.retryCount, ...requestOf(job.data) }, 'job failed')
+          throw error
+        }
+      },
+      // As jobs, not as IDs: one that another worker has by now is left alone.
+      async settle(completed, failed) {
+        if (completed.length > 0) await boss.complete(queue, [...completed])
+        if (failed.length > 0) await boss.fail(queue, [...failed])
+      },
+      keep: async (jobs) => void (await boss.touch(queue, [...jobs])),
+      onError,
+      pollEveryMs: POLL_EVERY_MS,
+      keepEveryMs: KEEP_EVERY_MS,
+    })
+  const lanes: Record<string, Lane> = {
+    [PROCESS_EVENT]: open(PROCESS_EVENT, EVENT_PLACES, (job) =>
+      handlers.processEvent(
+        job.data.event ?? '',
+        job.retryCount >= job.retryLimit,
+        job.priority === BACKLOG_PRIORITY ? 'backlog' : 'fresh',
+        job.data.request ?? undefined,
+      ),
     ),
-  )
-  await work(SEND, 8, (job) => handlers.send(job.data.key ?? '', job.data.request ?? undefined))
-
-  const listener = listen(databaseUrl, (queue) => {
-    for (const id of wake.get(queue) ?? []) boss.notifyWorker(id)
-  })
+    [SEND]: open(SEND, SEND_PLACES, (job) => handlers.send(job.data.key ?? '', job.data.request ?? undefined)),
+  }
+  const listener = listen(databaseUrl, (queue) => lanes[queue]?.look())
   return {
     async stop(timeoutMs) {
       listener.close()
-      await boss.stop({ graceful: true, timeout: timeoutMs })
+      await Promise.all(Object.values(lanes).map((lane) => lane.stop(timeoutMs)))
+      await boss.stop({ graceful: false })
     },
   }
 }

@@ -9,14 +9,17 @@ import { acceptForm } from '../sends/address.ts'
 import { rematch, settle } from '../sends/settle.ts'
 import { type EnqueueSends, triggerSend, type Urgency } from '../sends/trigger.ts'
 import { askConfirm, askRule, textOf, type Wanted } from './answers.ts'
-import { noteRefs } from './event-refs.ts'
-import { findPending, metaOf, payloadIfReadable, rulesFor, type StoredEvent } from './stored-event.ts'
+import { batchEvents, type Closing, type EventBatches } from './event-batches.ts'
+import { noteRefs, refsIn } from './event-refs.ts'
+import { metaOf, payloadIfReadable, rulesFor, type StoredEvent } from './stored-event.ts'
 
 export interface ProcessDeps {
   pool: pg.Pool
   config(): Config
   enqueue: EnqueueSends
   log: Log
+  /** Those of the process, so that events that are processed at the same time share statements; without them each has its own. */
+  batches?: EventBatches | undefined
 }
 
 /** Tells whether anything is to happen on an event of this type: a rule, or the settlement. */
@@ -30,8 +33,14 @@ export function isWanted({ rules }: Config, source: Source, type: string | null)
  * rules wanted is queued all the same) or storage is away. In the end the event is processed or visibly failed. Its emails are as
  * urgent as it is.
  */
-export async function processEvent(deps: ProcessDeps, id: string, isLastTry: boolean, urgency: Urgency = 'fresh'): Promise<void> {
-  const event = await findPending(deps.pool, id)
+export async function processEvent(
+  given: ProcessDeps,
+  id: string,
+  isLastTry: boolean,
+  urgency: Urgency = 'fresh',
+): Promise<void> {
+  const deps = { ...given, batches: given.batches ?? batchEvents(given.pool) }
+  const event = await deps.batches.findPending(id)
   if (!event) return
   let isToBeRepeated: boolean
   try {
@@ -44,7 +53,12 @@ export async function processEvent(deps: ProcessDeps, id: string, isLastTry: boo
   if (isToBeRepeated) throw new Error(`event ${id} is not processed yet; the queue tries again`)
 }
 
-async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: boolean, urgency: Urgency): Promise<boolean> {
+async function processPending(
+  deps: ProcessDeps & { batches: EventBatches },
+  event: StoredEvent,
+  isLastTry: boolean,
+  urgency: Urgency,
+): Promise<boolean> {
   const config = deps.config()
   const source = config.sources.get(event.source)
   if (!source) return fail(deps, event, `source ${event.source} is not configured`, isLastTry)
@@ -73,11 +87,14 @@ async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: 
 
   const rules = rulesFor(config, source, event)
   const close = async (closing: Closing, wanted: readonly Wanted[]) => {
-    const isToBeRepeated = await inTransaction(deps.pool, async (tx) => {
-      const repeated = await followUp(tx, deps.enqueue, event, closing, wanted, isLastTry, urgency)
-      await noteRefs(tx, event, payload)
-      return repeated
-    })
+    const isToBeRepeated =
+      wanted.length > 0 &&
+      (await inTransaction(deps.pool, async (tx) => {
+        const repeated = await followUp(tx, deps.enqueue, event, closing, wanted, isLastTry, urgency)
+        await noteRefs(tx, event, payload)
+        return repeated
+      }))
+    if (wanted.length === 0) await deps.batches.close(event, closing, refsIn(event, payload))
     const failed = wanted.filter((it) => !('send' in it)).length
     const facts = { event: event.id, source: event.source, emails: wanted.length - failed, ...(failed > 0 && { failed }) }
     deps.log.info(facts, isToBeRepeated ? 'event tried' : 'event processed')
@@ -86,18 +103,12 @@ async function processPending(deps: ProcessDeps, event: StoredEvent, isLastTry: 
   if (rules.length === 0) return close({ status: 'ignored', error: null }, [])
 
   // What follows may await the network, so it comes before the transaction.
-  const meta = await metaOf(deps.pool, source, event)
+  const meta = metaOf(source, event, await deps.batches.isSuperseded(event, source))
   const confirmed = await askConfirm(source, payload, meta)
   if (!confirmed) return close({ status: 'ignored', error: 'not confirmed' }, [])
   if ('error' in confirmed) return fail(deps, event, `confirm: ${confirmed.error}`, isLastTry)
   const wanted = (await Promise.all(rules.map((rule) => askRule(rule, confirmed.payload, meta)))).flat()
   return close({ status: 'processed', error: null }, wanted)
-}
-
-/** How an event ends where nothing goes wrong. */
-interface Closing {
-  status: 'processed' | 'ignored'
-  error: string | null
 }
 
 /** Queues what the rules want and closes the event, unless another worker has by now. Answers whether it is to be tried again. */

@@ -25,14 +25,29 @@ const EVENT = `id, source, type, livemode, occurred_at, events.received_at, obje
   coalesce(events.body, bodies.body) as body`
 const FROM = 'webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256'
 
-/** An event that waits to be processed. */
-export async function findPending(db: Db, id: string): Promise<StoredEvent | undefined> {
-  const { rows } = await db.query<StoredEvent>({
-    name: 'find-pending-event',
-    text: `select ${EVENT} from ${FROM} where id = $1 and status = 'pending' and processed_at is null`,
-    values: [id],
+/** Bodies of more than that aren't fetched together: the memory that takes is a multiple of them. */
+const MOST_BYTES_AT_ONCE = 4 * 1024 * 1024
+
+/** Of these events those that wait to be processed, in the order of the IDs. */
+export async function findPending(db: Db, ids: readonly string[]): Promise<(StoredEvent | undefined)[]> {
+  const { rows } = await db.query<StoredEvent & { is_left_out: boolean }>({
+    name: 'find-pending-events',
+    text: `with waiting as (
+        select ${EVENT} from ${FROM} where id = any ($1) and status = 'pending' and processed_at is null
+      ), sized as (
+        select *, count(*) over () > 1 and sum(octet_length(body)) over (order by id) > $2 as is_left_out from waiting
+      )
+      select id, source, type, livemode, occurred_at, received_at, object_ref, headers, event_id,
+        case when not is_left_out then body end as body, coalesce(is_left_out, false) as is_left_out
+      from sized`,
+    values: [ids, MOST_BYTES_AT_ONCE],
   })
-  return rows[0]
+  const found = new Map<string, StoredEvent>()
+  for (const { is_left_out, ...event } of rows) {
+    const [whole] = is_left_out ? await findPending(db, [event.id]) : [event]
+    if (whole) found.set(event.id, whole)
+  }
+  return ids.map((id) => found.get(id))
 }
 
 /** An event whatever became of it. */
@@ -69,32 +84,38 @@ export function rulesFor({ rules }: Config, source: Source, { type, livemode }: 
 }
 
 /** What the rules' functions are told of an event beside its payload. */
-export async function metaOf(db: Db, source: Source, event: StoredEvent): Promise<EventMeta> {
+export function metaOf(source: Source, event: StoredEvent, superseded: boolean): EventMeta {
   return {
-    source: event.source,
+    source: source.name,
     eventId: event.event_id,
     type: event.type,
     occurredAt: event.occurred_at,
     receivedAt: event.received_at,
     livemode: event.livemode,
-    superseded: event.object_ref !== null && (await isSuperseded(db, event.id, source)),
+    superseded,
   }
 }
 
 /**
- * Tells whether a later event of the same object and mode, by the provider's time, is stored. What is quarantined says nothing yet, nor
- * does what a provider that signs no content has posted and nothing has confirmed; what names no mode is of the source's.
+ * Tells of each event whether a later one of the same object and mode, by the provider's time, is stored. What is quarantined says
+ * nothing yet, nor does what a provider that signs no content has posted and nothing has confirmed; what names no mode is of the source's.
  */
-async function isSuperseded(db: Db, id: string, { mode, provider }: Source): Promise<boolean> {
+export async function findSuperseded(db: Db, items: readonly { event: StoredEvent; source: Source }[]): Promise<boolean[]> {
   const { rows } = await db.query<{ is_superseded: boolean }>({
-    name: 'is-superseded',
+    name: 'find-superseded',
     text: `select exists (
         select from webhook_events this join webhook_events later
           on later.source = this.source and later.object_ref = this.object_ref and later.occurred_at > this.occurred_at
-        where this.id = $1 and later.status <> 'quarantined' and ($3 or later.status = 'processed')
-           and coalesce(later.livemode, $2) = $2
-      ) as is_superseded`,
-    values: [id, mode === 'live', provider.contentIsSigned],
+        where this.id = given.id and later.status <> 'quarantined' and (given.content_is_signed or later.status = 'processed')
+           and coalesce(later.livemode, given.is_live) = given.is_live
+      ) as is_superseded
+      from unnest($1::bigint[], $2::bool[], $3::bool[]) with ordinality as given (id, is_live, content_is_signed, number)
+      order by number`,
+    values: [
+      items.map(({ event }) => event.id),
+      items.map(({ source }) => source.mode === 'live'),
+      items.map(({ source }) => source.provider.contentIsSigned),
+    ],
   })
-  return rows[0]?.is_superseded === true
+  return rows.map((row) => row.is_superseded)
 }

@@ -1,8 +1,9 @@
 import { Counter, Gauge, Histogram, Registry } from '@prometheus-io/client'
 import type { Db } from '../db.ts'
 import { ACK_BUCKETS_MS } from '../events/ack-buckets.ts'
+import { type Siblings, textOfAll } from './joint-metrics.ts'
 import { measureLevels } from './level-metrics.ts'
-import { measureNode, measureProcess, type Pools } from './process-metrics.ts'
+import { measureNode, measurePools, measureVersion, type Pools } from './process-metrics.ts'
 
 export interface Metrics {
   acknowledged(source: string, result: string, seconds: number): void
@@ -26,6 +27,8 @@ interface Readings {
   sources?(): Iterable<string>
   /** With what the library tells of the process itself. */
   isWholeProcess?: boolean
+  /** The others on the same port: each answers for all. */
+  siblings?: Siblings | undefined
 }
 
 /** How a webhook request may be answered. */
@@ -35,9 +38,18 @@ const BAD_BODIES = ['bad_body', 'broken_compression', 'body_too_large', 'unsuppo
 const CAUSES = ['missing_signature', 'malformed_signature', 'signature_mismatch']
 
 /** The metrics of one `serve`. Labels are names from the configuration and results, never anything that a sender chose. */
-export function createMetrics({ pools = {}, waiting, sendsPerMinute, sources, isWholeProcess }: Readings = {}): Metrics {
-  const registry = new Registry()
-  const registers = [registry]
+export function createMetrics({
+  pools = {},
+  waiting,
+  sendsPerMinute,
+  sources,
+  isWholeProcess,
+  siblings,
+}: Readings = {}): Metrics {
+  const own = new Registry()
+  const registers = [own]
+  // What is the same whoever tells it.
+  const common = new Registry()
   const gauge = (name: string, help: string) => new Gauge({ name, help, registers })
   const acks = new Counter({
     name: 'oncehook_webhook_answers_total',
@@ -80,15 +92,19 @@ export function createMetrics({ pools = {}, waiting, sendsPerMinute, sources, is
       this.set(waiting?.().requests ?? 0)
     },
   })
-  gauge('oncehook_call_limit_per_minute', 'Calls of the email API that all workers together may make in a minute.').set(
-    sendsPerMinute ?? 0,
-  )
-  const levels = measureLevels(registry)
-  measureProcess(registry, pools)
-  if (isWholeProcess) measureNode(registry)
+  new Gauge({
+    name: 'oncehook_call_limit_per_minute',
+    help: 'Calls of the email API that all workers together may make in a minute.',
+    registers: [common],
+  }).set(sendsPerMinute ?? 0)
+  const levels = measureLevels(common)
+  measureVersion(common)
+  measurePools(own, pools)
+  if (isWholeProcess) measureNode(own)
+  siblings?.tell(() => own.getMetricsAsJSON())
 
   return {
-    contentType: registry.contentType,
+    contentType: own.contentType,
     acknowledged(source, result, took) {
       acks.inc({ source, result })
       seconds.observe(took)
@@ -101,7 +117,8 @@ export function createMetrics({ pools = {}, waiting, sendsPerMinute, sources, is
     },
     async text(db) {
       await levels.refresh(db)
-      return registry.metrics()
+      const counted = siblings ? await textOfAll(await siblings.ask()) : await own.metrics()
+      return `${counted.trimEnd()}\n\n${await common.metrics()}`
     },
   }
 }

@@ -5,15 +5,19 @@ import { VERSION } from '../version.ts'
 /** Connections to the database, by the name of their pool. */
 export type Pools = Readonly<Record<string, pg.Pool>>
 
-/** Adds what every process tells of itself: its version, and its connections. */
-export function measureProcess(registry: Registry, pools: Pools): void {
-  const registers = [registry]
+/** Adds the version. */
+export function measureVersion(registry: Registry): void {
   new Gauge({
     name: 'oncehook_build_info',
     help: 'Always 1; the label tells the version.',
     labelNames: ['version'],
-    registers,
+    registers: [registry],
   }).set({ version: VERSION }, 1)
+}
+
+/** Adds what every process tells of its connections. */
+export function measurePools(registry: Registry, pools: Pools): void {
+  const registers = [registry]
   const names = Object.keys(pools)
   // Read when they are asked for.
   const ofPools = (name: string, help: string, figureOf: (pool: pg.Pool) => number) =>

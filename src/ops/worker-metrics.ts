@@ -1,6 +1,6 @@
 import { Counter, Histogram, Registry } from '@prometheus-io/client'
 import type { CallOutcome } from '../sends/outcome.ts'
-import { measureNode, measureProcess, type Pools } from './process-metrics.ts'
+import { measureNode, measurePools, measureVersion, type Pools } from './process-metrics.ts'
 
 export interface WorkerMetrics {
   /** One call of the email API has ended. */
@@ -35,7 +35,8 @@ export function createWorkerMetrics({
     buckets: [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 120],
     registers,
   })
-  measureProcess(registry, pools)
+  measureVersion(registry)
+  measurePools(registry, pools)
   if (isWholeProcess) measureNode(registry)
   return {
     contentType: registry.contentType,
