@@ -32,6 +32,7 @@ const MOST_CONNECTIONS = 2_000
 const MOST_MS_TO_EXPLAIN = 40
 /** A dry run counts what it hasn't come to by then as not looked at. */
 const MOST_MS_TO_FORECAST = 10_000
+
 /** Answers HTTP: webhooks and the API. Acknowledging needs the database only, no worker and no email API. */
 export async function startServe(settings: Settings, siblings?: Siblings): Promise<Running & { url: string }> {
   const log = createLog(settings.logLevel, 'serve', { gathers: true })

@@ -51,7 +51,7 @@ export function sweepsOf({ pool, jobs, replay, settings, isExclusive, log, stopp
         if (found.staleCalls > 0)
           log.warn({ sends: found.staleCalls }, 'sends need a decision: their worker stopped during the call')
         sweptSends?.(found)
-        return { restores: isRestored ? 1 : 0, ...found }
+        return { ...found, restores: isRestored ? 1 : 0 }
       },
     },
     {

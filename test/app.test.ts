@@ -21,8 +21,9 @@ const shop = {
 } as const
 const service = await testService(database, { sources: { shop } })
 // One connection, which somebody holds: what others ask for in vain.
-const reads = openPool({ url, name: 'test-reads', max: 1, connectionTimeout: 20 })
+const reads = openPool({ url, name: 'test-reads', max: 1, connectionTimeout: 10_000 })
 const held = await reads.connect()
+reads.options.connectionTimeoutMillis = 20
 afterAll(async () => {
   held.release()
   await reads.end()

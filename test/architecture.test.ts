@@ -41,8 +41,8 @@ const allowed: Record<string, readonly string[]> = {
   sends: [...base, 'inboxili'],
   events: [...base, 'sends', 'providers', 'config.ts', 'problem.ts'],
   'follow-ups': [...base, 'sends', 'providers', 'config.ts'],
-  // Of the events the replays, and the types of what they answer and of the fingerprints.
-  ops: [...base, 'sends', 'problem.ts', 'events', 'config.ts', 'providers', 'limits.ts'],
+  // Of the events the replays, and the types of what they answer and of the fingerprints; of the follow-ups the type of a forecast.
+  ops: [...base, 'sends', 'problem.ts', 'events', 'follow-ups', 'config.ts', 'providers', 'limits.ts'],
   sandbox: ['providers'],
   'app.ts': [...base, 'events', 'ops', 'problem.ts'],
   // Loads the sandbox only where one runs.

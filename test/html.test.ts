@@ -33,9 +33,7 @@ test('C-67 what must be escaped is, wherever it stands and however much there is
   expect(written(html`${`a${"<&'>".repeat(2)}b"`}`)).toBe('a&lt;&amp;&#39;&gt;&lt;&amp;&#39;&gt;b&quot;')
   expect(written(html`${'a<'}${'<a'}${'<'}${'plain'}${''}`)).toBe('a&lt;&lt;a&lt;plain')
   expect(written(html`${'é<日>😀&'}`)).toBe('é&lt;日&gt;😀&amp;')
-  expect(written(html`${'\u202e'.repeat(3)}${'\u202e<'}`)).toBe(
-    `${'<span class="chip">U+202E</span>'.repeat(4)}&lt;`,
-  )
+  expect(written(html`${'\u202e'.repeat(3)}${'\u202e<'}`)).toBe(`${'<span class="chip">U+202E</span>'.repeat(4)}&lt;`)
 })
 
 test('nothing is written for what is not there, and lists are written one after the other', () => {

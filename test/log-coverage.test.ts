@@ -95,11 +95,11 @@ const ADA: Line = ['m7', 'ada@example.com', '2026-11-29T14:02:30Z', 'delivered']
 
 /** The same lines as a dashboard writes them that shows times of another zone, and doesn't say which. */
 const shifted = (lines: readonly Line[], minutes: number): Line[] =>
-  lines.map(([id, to, time, status]) => [
+  lines.map(([id, to, time, ...status]) => [
     id,
     to,
     new Date(Date.parse(time) + minutes * 60_000).toISOString().slice(0, 19).replace('T', ' '),
-    status,
+    ...status,
   ])
 const IN_NEW_YORK = -300
 
@@ -184,21 +184,44 @@ describe('the times of a log', () => {
     expect(await hasAbsence(about('2026-11-28 11:01:00'))).toBe(true)
   })
 
-  test('I7 by no shift of half hours does an email that went out count as lacking', async () => {
-    let [told, lacking] = [0, 0]
+  test('I9 that name no zone tell nothing of two calls to one mailbox, of which they may be either', async () => {
+    // Slow enough that nothing shows in which zone the file is.
+    await acceptedSend('m0', 'bob@example.com', at('07:00:00'))
+    await unknownSend('early', 'ada@example.com', at('09:02:00'))
+    await unknownSend('k', 'ada@example.com', at('14:02:07'))
+    const lines: Line[] = [['m0', 'bob@example.com', '2026-11-29T14:00:00Z'], ADA]
+    const read5HoursEarly = (of: readonly Line[]) => read(csvOf(of), { isExclusive: true })
+
+    expect(outcomesOf(await read5HoursEarly(shifted(lines, IN_NEW_YORK)))).toEqual(['known', 'ambiguous'])
+    expect(await sendRow(pool, 'early', 'status')).toEqual({ status: 'needs_review' })
+    await pool.query(`update send_attempts set outcome = 'refused' where dedupe_key = 'k'`)
+    expect(outcomesOf(await read5HoursEarly(shifted(lines, IN_NEW_YORK)))).toEqual(['known', 'settles'])
+  })
+
+  test('I7 I9 by no shift of half hours does an email that went out count as lacking, or another send as sent', async () => {
+    let [told, lacking, settling] = [0, 0, 0]
     for (let seed = 1; seed <= 2; seed += 1) {
       await pool.query('truncate email_sends, send_attempts cascade')
       const isExclusive = seed % 2 === 0
       const { lines, sent, unsent } = await world(seed, isExclusive)
       for (let minutes = -14 * 60; minutes <= 14 * 60; minutes += 30) {
-        const { coverage } = await read(csvOf(shifted(lines, minutes)), { isDry: true, isExclusive })
-        expect({ seed, minutes, absent: coverage.absent.filter((key) => sent.has(key)) }).toEqual({ seed, minutes, absent: [] })
+        const { coverage, lines: found } = await read(csvOf(shifted(lines, minutes)), { isDry: true, isExclusive })
+        const settled = found.filter(({ outcome }) => outcome === 'settles')
+        expect({
+          seed,
+          minutes,
+          absent: coverage.absent.filter((key) => sent.has(key)),
+          // A message is called as its send is.
+          wrong: settled.filter(({ line, dedupe_key }) => dedupe_key !== lines[line - 2]?.[0]),
+        }).toEqual({ seed, minutes, absent: [], wrong: [] })
+        settling += settled.length
         if (minutes === 0) told += coverage.absent.length
       }
       lacking += unsent
     }
     // In the right zone it does tell.
     expect(told).toBeGreaterThan(lacking / 4)
+    expect(settling).toBeGreaterThan(10)
   })
 })
 

@@ -203,6 +203,37 @@ describe('what stands in the tables', () => {
   })
 })
 
+describe('a source', () => {
+  const results = ['accepted', 'duplicate', 'quarantined', 'refused', 'not_recorded', 'overloaded', 'key_unavailable']
+  const ofSource = (values: Record<string, number>, source: string) =>
+    results.map((result) => values[`oncehook_webhook_answers_total{source="${source}",result="${result}"}`])
+
+  test('has its counters from the first reading on, so that its first burst is a rise', async () => {
+    const metrics = createMetrics({ sources: () => ['stripe', 'shop'] })
+
+    const fresh = valuesOf(await metrics.text(pool))
+    for (let time = 0; time < 20; time += 1) metrics.acknowledged('stripe', 'refused', 0.001)
+    metrics.refused('stripe', 'signature_mismatch')
+    const after = valuesOf(await metrics.text(pool))
+
+    expect([ofSource(fresh, 'stripe'), ofSource(fresh, 'shop')]).toEqual([results.map(() => 0), results.map(() => 0)])
+    expect(fresh['oncehook_webhook_answers_total{source="shop",result="body_too_large"}']).toBe(0)
+    expect(fresh['oncehook_webhook_refusals_total{source="shop",cause="missing_signature"}']).toBe(0)
+    expect(ofSource(after, 'stripe')).toEqual([0, 0, 0, 20, 0, 0, 0])
+    expect(after['oncehook_webhook_refusals_total{source="stripe",cause="signature_mismatch"}']).toBe(1)
+  })
+
+  test('that joins the configuration has them from then on', async () => {
+    const names = ['stripe']
+    const metrics = createMetrics({ sources: () => names })
+    await metrics.text(pool)
+
+    names.push('shop')
+
+    expect(ofSource(valuesOf(await metrics.text(pool)), 'shop')).toEqual(results.map(() => 0))
+  })
+})
+
 describe('the way of a webhook', () => {
   test('is told by requests under way, those that wait and batches', async () => {
     const metrics = createMetrics({ waiting: () => ({ requests: 7, bytes: 0 }), sendsPerMinute: 110 })
@@ -335,6 +366,7 @@ test('the port of a worker answers its metrics and that it lives, and nothing el
     await get('/metrics', 'POST'),
   ]
   const second = openMetricsPort({ port: port.port, host: '127.0.0.1' }, createWorkerMetrics())
+  const message = `ONCEHOOK_WORKER_METRICS_PORT: port ${port.port} on 127.0.0.1 is in use; each worker of a machine needs one of its own`
 
   expect(metrics[0]).toBe(200)
   expect(metrics[1]).toContain('oncehook_email_calls_total{outcome="accepted"} 0')
@@ -343,7 +375,7 @@ test('the port of a worker answers its metrics and that it lives, and nothing el
     [404, ''],
     [404, ''],
   ])
-  await expect(second).rejects.toMatchObject({ code: 'EADDRINUSE' })
+  await expect(second).rejects.toMatchObject({ code: 'EADDRINUSE', message })
   port.close()
   await expect(get('/healthz')).rejects.toThrow()
 })

@@ -45,12 +45,14 @@ test.each([
   expect(asked(body)).toEqual({})
 })
 
-test.each(['text/plain', 'multipart/form-data', `multipart/form-data; boundary=${'x'.repeat(71)}`, 'multipart/mixed; boundary=xYz'])(
-  '%s is no type of a form with a file',
-  (type) => {
-    expect(asked(`${part('a', 'x')}--xYz--`, type)).toEqual({})
-  },
-)
+test.each([
+  'text/plain',
+  'multipart/form-data',
+  `multipart/form-data; boundary=${'x'.repeat(71)}`,
+  'multipart/mixed; boundary=xYz',
+])('%s is no type of a form with a file', (type) => {
+  expect(asked(`${part('a', 'x')}--xYz--`, type)).toEqual({})
+})
 
 test('a field of any name is only a field', () => {
   const fields = asked(`${part('__proto__', 'x')}--xYz--`)

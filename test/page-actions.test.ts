@@ -1,4 +1,7 @@
 import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, request } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import express, { Router } from 'express'
 import supertest from 'supertest'
 import { expect, test } from 'vitest'
@@ -96,19 +99,41 @@ test('a form that is sent twice is carried out once, and both get its answer', a
 test('C-68 the ID of a form is answered at the path that it was sent to, and at no other', async () => {
   handled = []
   const fields = fresh()
-  const elsewhere = appWith()
-  const other = express().use((req, _res, next) => {
-    req.url = '/ops/do'
-    req.baseUrl = '/another'
-    next()
-  }, elsewhere)
   await post(fields)
 
-  const answer = await post(fields, { 'sec-fetch-site': 'same-origin' }, other)
+  const answer = await supertest(express().use('/another', appWith()))
+    .post('/another/ops/do')
+    .set({ cookie: cookies.operator, 'sec-fetch-site': 'same-origin' })
+    .type('form')
+    .send(fields)
 
   expect(answer.status).toBe(409)
   expect(answer.headers.location).toBeUndefined()
   expect(handled).toEqual(['person:mia 7'])
+})
+
+test('I18 who may not do it is answered before the body comes', async () => {
+  const server = createServer(appWith({ withFile: true, limit: 5_000_000 })).listen(0)
+  const { port } = server.address() as AddressInfo
+  const asked = request({
+    port,
+    method: 'POST',
+    path: '/ops/do',
+    headers: {
+      cookie: cookies.reader,
+      'sec-fetch-site': 'same-origin',
+      'content-type': 'multipart/form-data; boundary=x',
+      'content-length': '4900000',
+    },
+  })
+  asked.on('error', () => undefined)
+  asked.flushHeaders()
+
+  const [answer] = (await once(asked, 'response')) as [IncomingMessage]
+  asked.destroy()
+  server.close()
+
+  expect(answer.statusCode).toBe(403)
 })
 
 test('of twenty clicks at once one is carried out', async () => {

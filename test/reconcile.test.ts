@@ -132,7 +132,9 @@ describe('a line by its message ID', () => {
     ])
     const send = await findSend(pool, 'a')
     expect(send?.settlements).toMatchObject([{ evidence: { line: 3 }, attempt: 1, candidates: [{ dedupe_key: 'a' }] }])
-    expect(send?.timeline.at(-1)?.text).toMatch(/^needs_review → sent, grade P, by person:ann, line 3 of a sending log, /)
+    expect(send?.timeline.at(-1)?.text).toMatch(
+      /^Settled: needs a decision → sent, by person:ann, line 3 of a sending log, grade P, /,
+    )
     expect(attempt).toBeTruthy()
   })
 

@@ -48,6 +48,7 @@ export async function reconcileCommand(
     columns: given.columns,
     zone: logZone,
     by,
+    howToName: (field) => `name it with --columns ${field}=NAME`,
     onRead({ columns, lines }) {
       all = lines
       say(`${columnsText(columns, given.columns)}\n`)

@@ -9,12 +9,12 @@ import { type SweepDeps, sweepsOf } from '../sweeps.ts'
 import { jsonOutput, type OutputOptions, table, tabSeparated, visible } from './output.ts'
 
 const meanings: Record<string, string> = {
-  restores: 'noticed that the database was restored: sending is held',
   staleClaims: 'claims without a call, queued again',
   staleCalls: 'calls without an answer, in front of a person',
   orphanSends: 'waiting sends that got a job',
   resends: 'sends of policy prefer_duplicate, called again',
   joinedMessages: 'delivery events that found their send late',
+  restores: 'noticed that the database was restored: sending is held',
   orphanEvents: 'pending events that got a job',
   batches: 'batches of replays',
   plans: 'plans of decisions that their process had left',

@@ -27,39 +27,62 @@ export async function findEventsOfRun(
   return { ids: found.slice(0, most).map(({ id }) => id), nextSince: found[most]?.received_at ?? null }
 }
 
-async function find(db: Db, filter: RunFilter, { low, high }: IdBounds, limit: number | null): Promise<Found[]> {
-  const { source, type, since, until, event_ids } = filter
-  const status = [...new Set(filter.status)]
+async function find(db: Db, filter: RunFilter, bounds: IdBounds, limit: number | null): Promise<Found[]> {
+  const { text, values } = statementOf(filter, bounds, limit)
   // No name, so that it is planned for its own filters.
-  const { rows } = await db.query<Found>(
-    `with recursive ${SOURCES}, found as (
-       select * from (${waysTo({ ...filter, status }).join(' union all ')}) ways order by id limit $9
-     )
-     select id, received_at from found order by received_at, id`,
-    [source ?? null, type ?? null, status, since ?? null, until ?? null, event_ids ?? null, low, high, limit],
-  )
-  return rows
+  return (await db.query<Found>(text, values)).rows
 }
 
-/** What is null isn't asked for, and is folded away when the statement is planned. */
-const FILTERS = `($1::text is null or source = $1) and ($2::text is null or type = $2)
-  and ($4::timestamptz is null or received_at >= $4) and ($5::timestamptz is null or received_at < $5)
-  and ($6::text[] is null or event_id = any ($6)) and ($7::bigint is null or id >= $7) and ($8::bigint is null or id < $8)`
-const WITH_ID = `id = any (array(select one.id from sources cross join lateral (
-    select id from webhook_events where source = sources.source and event_id = any ($6)) one))`
+function statementOf(
+  { source, type, status, since, until, event_ids }: RunFilter,
+  { low, high }: IdBounds,
+  limit: number | null,
+): { text: string; values: unknown[] } {
+  const values: unknown[] = []
+  const given = (value: unknown, sqlType: string) => `$${values.push(value)}::${sqlType}`
+  const statuses = [...new Set(status)]
+  const [least, most] = [given(low ?? '0', 'bigint'), given(high ?? GREATEST_ID, 'bigint')]
+  const end = `limit ${given(limit, 'bigint')}`
+  const times = [
+    since && `and received_at >= ${given(since, 'timestamptz')}`,
+    until && `and received_at < ${given(until, 'timestamptz')}`,
+  ]
+  const found = (where: string, order: string) =>
+    `(select id, received_at from webhook_events where ${[where, ...times].filter(Boolean).join(' ')} order by ${order} ${end})`
+  const byId = (where: string) => found(`id >= ${least} and id <= ${most} and ${where}`, 'id')
+  const givenType = type === undefined ? undefined : given(type, 'text')
+  // Compared as rows, so that only the index of these columns has the order: otherwise whichever way seems short is walked in vain.
+  const ofSource = (from: string, one: string) => {
+    const [columns, first] = givenType
+      ? ['type, source, status', `${givenType}, ${from}, ${one}`]
+      : ['source, status', `${from}, ${one}`]
+    return found(`(${columns}, id) >= (${first}, ${least}) and (${columns}, id) <= (${first}, ${most})`, `${columns}, id`)
+  }
 
-/** Selects whose rows together hold what the filter wants. */
-function waysTo({ source, type, status, event_ids }: RunFilter): string[] {
-  const found = (where: string) =>
-    `(select id, received_at from webhook_events where ${where} and ${FILTERS} order by id limit $9)`
-  if (event_ids !== undefined) return [found(`${WITH_ID} and status = any ($3)`)]
-  // These two are nearly all that there are.
-  if (source === undefined && type === undefined && status.includes('processed') && status.includes('ignored'))
-    return [found('status = any ($3)')]
-  return status.map((one, index) => {
-    const where = `status = ($3::text[])[${index + 1}]`
-    const hasIndex = source !== undefined || (type === undefined && ['pending', 'failed', 'quarantined'].includes(one))
-    if (hasIndex) return found(where)
-    return `(select found.* from sources cross join lateral ${found(`source = sources.source and ${where}`)} found)`
-  })
+  const ways = () => {
+    if (event_ids !== undefined) {
+      const named = `id = any (array(select one.id from sources cross join lateral (
+        select id from webhook_events where source = sources.source and event_id = any (${given(event_ids, 'text[]')})) one))`
+      const ofThem = [source !== undefined && `source = ${given(source, 'text')}`, givenType && `type = ${givenType}`]
+      return [byId([named, `status = any (${given(statuses, 'text[]')})`, ...ofThem].filter(Boolean).join(' and '))]
+    }
+    // These two are nearly all that there are.
+    if (source === undefined && type === undefined && statuses.includes('processed') && statuses.includes('ignored'))
+      return [byId(`status = any (${given(statuses, 'text[]')})`)]
+    return statuses.map((status) => {
+      const one = given(status, 'text')
+      if (source !== undefined) return ofSource(given(source, 'text'), one)
+      if (type === undefined && OPEN.includes(status)) return byId(`status = ${one}`)
+      return `(select found.* from sources cross join lateral ${ofSource('sources.source', one)} found)`
+    })
+  }
+  const text = `with recursive ${SOURCES}, found as (
+      select * from (${ways().join(' union all ')}) ways order by id ${end}
+    )
+    select id, received_at from found order by received_at, id`
+  return { text, values }
 }
+
+/** Those that have an index of their own. */
+const OPEN: readonly string[] = ['pending', 'failed', 'quarantined']
+const GREATEST_ID = '9223372036854775807'

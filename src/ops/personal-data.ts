@@ -42,7 +42,9 @@ export function maskFor(role: Role, { hidePersonalData }: Pick<Config, 'hidePers
 function problemsOfMasked(filter: unknown): { path: string; message: string }[] {
   if (typeof filter !== 'object' || filter === null) return []
   return Object.entries(filter)
-    .filter(([name, value]) => asking.includes(name) && value !== undefined && (name === 'recipient' || /[@＠]/.test(String(value))))
+    .filter(
+      ([name, value]) => asking.includes(name) && value !== undefined && (name === 'recipient' || /[@＠]/.test(String(value))),
+    )
     .map(([path]) => ({ path, message: 'addresses are hidden from role reader: search by a key or an ID' }))
 }
 

@@ -22,6 +22,8 @@ export interface LogRequest {
   columns: Partial<Record<LogField, string>>
   zone: string
   by: { actor: string; via: string; reason: string } | undefined
+  /** Tells who reads it in how to name a column that can't be found. */
+  howToName?: (field: LogField) => string
   /** Once the whole file is read, before anything is done by it. */
   onRead?: (read: { columns: ReconciledLog['columns']; lines: number }) => void
   onProgress?: (done: number, of: number) => void
@@ -31,9 +33,9 @@ export interface LogRequest {
 export async function reconcileLog(
   { pool, isExclusive }: { pool: pg.Pool; isExclusive(): boolean },
   chunks: AsyncIterable<Uint8Array>,
-  { columns: given, zone, by, onRead, onProgress }: LogRequest,
+  { columns: given, zone, by, howToName, onRead, onProgress }: LogRequest,
 ): Promise<ReconciledLog | { problem: string }> {
-  const log = await readSendingLog(chunks, given, zone).catch((error: unknown) => {
+  const log = await readSendingLog(chunks, given, zone, howToName).catch((error: unknown) => {
     if (error instanceof CsvError) return { problem: error.message }
     throw error
   })

@@ -17,7 +17,10 @@ const POLL_EVERY_MS = 200
 export const sendRequestSchema = z
   .strictObject({
     dedupe_key: dedupeKeySchema,
-    policy: z.enum(policies).default('claim'),
+    policy: z.enum(policies).default('claim').meta({
+      description:
+        'How strict it is. Under `per_period` the last part of the key must be a period (`2026-11`, `2026-W48`, `2026-11-29`); under `unguarded` the key has at most 475 characters',
+    }),
     message: messageSchema,
   })
   .refine(({ dedupe_key, policy }) => policy !== 'per_period' || isPerPeriod(dedupe_key), {

@@ -3,7 +3,7 @@ import { z } from 'zod'
 import { eventRowSchema } from './event-schemas.ts'
 import { text } from './filters.ts'
 import { type Route, refuse, reply, route } from './route.ts'
-import { explainNoHit, findAnything, searchBodies } from './search.ts'
+import { explainNoHit, findAnything, searchBodiesAlone } from './search.ts'
 import { instant, nothingOrText, rowId } from './wire.ts'
 
 const DAY_MS = 86_400_000
@@ -79,20 +79,22 @@ export function searchRoutes({ reads, now }: { reads: pg.Pool; now: () => Date }
       roles: ['reader', 'operator'],
       query: searched,
       answers: { 200: { description: 'What it means', schema: foundSchema } },
-      problems: { 403: ['forbidden'] },
+      problems: { 403: ['forbidden'], 409: ['already_running'] },
       async handle({ query, mask }) {
         const q = query.q.trim()
         if (query.bodies) {
           if (mask.isOn) return refuse(403, 'forbidden', 'personal data is hidden from role reader')
           const since = new Date(now().getTime() - DAY_MS)
-          return reply(200, { kind: 'bodies' as const, ...(await searchBodies(reads, q, since)), since })
+          const hits = await searchBodiesAlone(reads, q, since)
+          if (!hits) return refuse(409, 'already_running', 'another search of bodies is under way')
+          return reply(200, { kind: 'bodies' as const, ...hits, since })
         }
-        const found = await findAnything(reads, q)
+        const found = await findAnything(reads, q, mask.isOn)
         switch (found.kind) {
           case 'send':
             return reply(200, { kind: found.kind, dedupe_key: found.key })
           case 'nothing': {
-            const { searched, ...why } = await explainNoHit(reads, q)
+            const { searched, ...why } = await explainNoHit(reads, q, mask.isOn)
             return reply(200, { kind: found.kind, ...why, searched: [...searched] })
           }
           default:

@@ -114,12 +114,20 @@ function whereItBroke(events: readonly NoHitEvent[], isBeyond: boolean): Pick<No
 const MOST_BODIES = 200_000
 const MOST_HITS = 20
 
+type BodyHits = { events: EventRow[]; is_complete: boolean; searched: number }
+
+/** Pools in which a search of bodies runs: it holds one of the few connections for seconds, which all who look share. */
+const searching = new WeakSet<Db>()
+
+/** What `searchBodies` finds; undefined while another search of this pool is under way. */
+export async function searchBodiesAlone(db: Db, text: string, since: Date): Promise<BodyHits | undefined> {
+  if (searching.has(db)) return undefined
+  searching.add(db)
+  return searchBodies(db, text, since).finally(() => searching.delete(db))
+}
+
 /** Events whose raw bytes hold the text as it is or as JSON writes it, newest first; `is_complete` is false where there may be more. */
-export async function searchBodies(
-  db: Db,
-  text: string,
-  since: Date,
-): Promise<{ events: EventRow[]; is_complete: boolean; searched: number }> {
+export async function searchBodies(db: Db, text: string, since: Date): Promise<BodyHits> {
   const { low } = await findIdBounds(db, since, undefined)
   const newest = `select id from webhook_events where id >= $1::bigint and received_at >= $2 order by id desc limit $3`
   const { rows: counted } = await db.query<{ count: number }>(`select count(*)::int as count from (${newest}) newest`, [

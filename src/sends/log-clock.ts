@@ -7,7 +7,11 @@ import type { LogLine } from './sending-log.ts'
 /** When the calls were made that Inboxili has accepted, by the messages that the file names. */
 export type AcceptedCalls = ReadonlyMap<string, Date>
 
+/** A list is made a text in one piece, in which nobody else is answered. */
+const LOOKED_UP_AT_ONCE = 5_000
 const MINUTE_MS = 60_000
+/** How far two zones are apart at most: by so much a time that names none may be another one. */
+export const ZONES_APART_MS = 26 * 60 * MINUTE_MS
 /** Clocks differ a little, and some logs leave out the seconds. */
 const EARLIEST_MS = -2 * MINUTE_MS
 /** The quickest of all emails is logged within a day. */
@@ -15,11 +19,16 @@ const LATEST_MS = 24 * 60 * MINUTE_MS
 
 /** Finds the calls whose messages the file names, and which Inboxili has accepted. */
 export async function findAcceptedCalls(db: Db, lines: readonly Pick<LogLine, 'messageId'>[]): Promise<AcceptedCalls> {
-  const { rows } = await db.query<{ message_id: string; claimed_at: Date }>(
-    `select message_id, claimed_at from send_attempts where outcome = 'accepted' and message_id = any ($1)`,
-    [[...new Set(lines.flatMap(({ messageId }) => messageId ?? []))]],
-  )
-  return new Map(rows.map(({ message_id, claimed_at }) => [message_id, claimed_at]))
+  const named = [...new Set(lines.flatMap(({ messageId }) => messageId ?? []))]
+  const accepted = new Map<string, Date>()
+  for (let at = 0; at < named.length; at += LOOKED_UP_AT_ONCE) {
+    const { rows } = await db.query<{ message_id: string; claimed_at: Date }>(
+      `select message_id, claimed_at from send_attempts where outcome = 'accepted' and message_id = any ($1)`,
+      [named.slice(at, at + LOOKED_UP_AT_ONCE)],
+    )
+    for (const { message_id, claimed_at } of rows) accepted.set(message_id, claimed_at)
+  }
+  return accepted
 }
 
 /** By how many minutes the times of a log are off, less than 0 where they are early; null where they fit, or nothing can tell. */

@@ -2,7 +2,7 @@ import type pg from 'pg'
 import { type Db, inTransaction } from '../db.ts'
 import { excludeForm } from './address.ts'
 import { keepReading, type Reading } from './log-absences.ts'
-import type { AcceptedCalls } from './log-clock.ts'
+import { type AcceptedCalls, ZONES_APART_MS } from './log-clock.ts'
 import { CANDIDATE_AFTER_MS, CANDIDATE_BEFORE_MS } from './match.ts'
 import type { LogField, LogLine } from './sending-log.ts'
 
@@ -35,7 +35,7 @@ export interface LogReader {
 }
 
 /** A line with whether it is known whose message it is. */
-export type JudgedLine = Pick<LogLine, 'messageId' | 'recipient' | 'occurredAt' | 'namesZone'> & { isExplained: boolean }
+type JudgedLine = Pick<LogLine, 'messageId' | 'recipient' | 'occurredAt' | 'namesZone'> & { isExplained: boolean }
 
 /** The lines of a log, with what its times are worth. */
 export interface JudgedLog {
@@ -46,12 +46,9 @@ export interface JudgedLog {
   settled: ReadonlySet<string>
 }
 
-const HOUR_MS = 60 * 60_000
 /** So long before and after a call the file must have other lines: an email may be logged a little later than it was asked for. */
 const COVERED_BEFORE_MS = 5 * 60_000
-const COVERED_AFTER_MS = HOUR_MS
-/** How far two zones are apart at most. */
-const ZONES_APART_MS = 26 * HOUR_MS
+const COVERED_AFTER_MS = 60 * 60_000
 
 /**
  * Finds the calls of unknown outcome that the file should have and lacks, and keeps them as such, unless in a dry run. A file that lacks
@@ -60,23 +57,23 @@ const ZONES_APART_MS = 26 * HOUR_MS
  */
 export async function coverLog(reader: LogReader, log: JudgedLog): Promise<Coverage> {
   const { pool, by } = reader
-  if (!by) return (await look(pool, log)).coverage
+  const mayBeOf = tracesIn(log)
+  if (!by) return (await look(pool, log, mayBeOf)).coverage
   return inTransaction(pool, async (tx) => {
     // Of two readings at once the second one sees what the first one has kept.
     await tx.query(`select pg_advisory_xact_lock(hashtextextended('sending logs', 0))`)
-    const { coverage, reading } = await look(tx, log)
+    const { coverage, reading } = await look(tx, log, mayBeOf)
     await keepReading(tx, { ...reader, by }, reading)
     return coverage
   })
 }
 
-async function look(db: Db, log: JudgedLog): Promise<{ coverage: Coverage; reading: Reading }> {
+async function look(db: Db, log: JudgedLog, mayBeOf: (call: Call) => boolean): Promise<{ coverage: Coverage; reading: Reading }> {
   const { lines, settled, minutesOff } = log
   const [from = null, until = null] = endsOf(lines.flatMap(({ occurredAt }) => occurredAt ?? []))
   const between = coveredTime(log, from, until)
   const { known, missing } = between ? await countKnown(db, between, lines) : { known: 0, missing: 0 }
   const isWhole = known > 0 && missing === 0
-  const mayBeOf = tracesIn(log)
   const calls = (await findCalls(db, between)).map((call) => ({ ...call, hasTrace: mayBeOf(call) }))
   const lacking = calls.filter(({ is_covered, hasTrace }) => isWhole && is_covered && !hasTrace)
   const isOpen = ({ is_open, dedupe_key }: Call) => is_open && !settled.has(dedupe_key)
@@ -158,14 +155,11 @@ async function findCalls(db: Db, between: Between | undefined): Promise<Call[]> 
 }
 
 /** Tells of a call whether some line could be of it, however widely it is taken: by the mailbox, or by nothing where a line names none. */
-function tracesIn({ lines, accepted, minutesOff }: JudgedLog): (call: Call) => boolean {
+function tracesIn({ lines, minutesOff }: JudgedLog): (call: Call) => boolean {
   const named = new Set(lines.flatMap(({ messageId }) => messageId ?? []))
   const isSure = ({ namesZone }: JudgedLine) => namesZone && minutesOff === null
-  // In a wrong zone a line may seem to be explained by another call to the same mailbox; not so if Inboxili itself has named its message.
-  const isExplained = (line: JudgedLine) =>
-    line.isExplained && (isSure(line) || (line.messageId !== null && accepted.has(line.messageId)))
   const unexplained = Map.groupBy(
-    lines.filter((line) => !isExplained(line)),
+    lines.filter(({ isExplained }) => !isExplained),
     ({ recipient }) => (recipient === null ? null : excludeForm(recipient)),
   )
   return ({ match_key, message_id, claimed_at }) => {

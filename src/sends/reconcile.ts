@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type pg from 'pg'
 import { type Db, inTransaction, type Tx } from '../db.ts'
 import { excludeForm } from './address.ts'
@@ -41,6 +42,8 @@ interface LoggedMessage {
 /** What a line without a time has to count as when it speaks against others. */
 const ANY_TIME = new Date(8.64e15)
 const LOOKED_UP_AT_ONCE = 1_000
+/** The process that reads a log answers others, too. */
+const MESSAGES_A_TURN = 50
 
 /**
  * Goes through a sending log until no line changes anything more, each decision in a transaction of its own; then notes which open sends
@@ -49,10 +52,12 @@ const LOOKED_UP_AT_ONCE = 1_000
 export async function reconcile(run: Run, log: readonly LogLine[]): Promise<Reconciled> {
   const accepted = await findAcceptedCalls(run.pool, log)
   const off = minutesOff(log, accepted)
+  await nextTurn()
   // Times that are off must neither find a call nor stay as a fact.
   const lines = withoutContradictions(off === null ? log : log.map((line) => ({ ...line, occurredAt: null })))
+  await nextTurn()
   const found = new Map<LogLine, Finding>()
-  const messages = messagesOf(lines)
+  const messages = await messagesOf(lines)
   for (const line of lines) if (line.messageId === null) found.set(line, { ...findingOf('no message id'), dedupe_key: null })
   // Of a dry run, too, whose settlements are in no table.
   const explained = new Set<string>()
@@ -67,7 +72,8 @@ export async function reconcile(run: Run, log: readonly LogLine[]): Promise<Reco
       ({ matchKey }) => matchKey,
     )
     const changed = new Set<string | null>()
-    for (const message of due) {
+    for (const [index, message] of due.entries()) {
+      if (index % MESSAGES_A_TURN === 0) await nextTurn()
       const owner = owners.get(message.id)
       const open = message.lines.filter(isOpen)
       const known = open.map((line) => withoutLook(line, message, owner, openRecipients))
@@ -91,7 +97,9 @@ export async function reconcile(run: Run, log: readonly LogLine[]): Promise<Reco
   }
   const findings = lines.map((line) => ({ line: line.line, line_sha256: line.sha256, ...(found.get(line) as Finding) })) // each has one by now
   const settled = new Set(findings.flatMap(({ outcome, dedupe_key }) => (outcome === 'settles' && dedupe_key) || []))
+  await nextTurn()
   const judged = log.map((line, index) => ({ ...line, isExplained: !isOpen(lines[index] ?? line) }))
+  await nextTurn()
   return { lines: findings, coverage: await coverLog(run, { lines: judged, accepted, minutesOff: off, settled }) }
 }
 
@@ -107,20 +115,23 @@ function withoutContradictions(lines: readonly LogLine[]): readonly LogLine[] {
   return lines.map((line) => (failed.has(line.messageId) && !known.has(line.messageId) ? { ...line, says: 'failed' } : line))
 }
 
-function messagesOf(lines: readonly LogLine[]): LoggedMessage[] {
+async function messagesOf(lines: readonly LogLine[]): Promise<LoggedMessage[]> {
   const named = lines.filter((line): line is NamedLine => line.messageId !== null)
-  return [...Map.groupBy(named, ({ messageId }) => messageId)].map(([id, lines]) => {
+  const messages: LoggedMessage[] = []
+  for (const [id, lines] of Map.groupBy(named, ({ messageId }) => messageId)) {
+    if (messages.length % MESSAGES_A_TURN === 0) await nextTurn()
     const recipients = new Set(lines.flatMap(({ recipient }) => (recipient === null ? [] : [excludeForm(recipient)])))
     const [matchKey = null] = recipients
     const times = lines.map(({ occurredAt }) => occurredAt ?? ANY_TIME)
-    return {
+    messages.push({
       id,
       lines,
       matchKey: recipients.size === 1 ? matchKey : null,
       hasSeveralRecipients: recipients.size > 1,
       lastAt: new Date(Math.max(...times.map((time) => time.getTime()))),
-    }
-  })
+    })
+  }
+  return messages
 }
 
 /** Whose messages they are, and which recipients have an attempt without one: all others need no look of their own. */

@@ -43,6 +43,7 @@ const plain = (text: string) => text.toLowerCase().replace(/[\s_-]+/g, '')
 export function chooseColumns(
   header: readonly string[],
   given: Partial<Record<LogField, string>>,
+  howToName: (field: LogField) => string = () => 'name it',
 ): { columns: Columns } | { problems: string[] } {
   const names = header.map(plain)
   const problems: string[] = []
@@ -59,7 +60,7 @@ export function chooseColumns(
   if (new Set(places).size < places.length) problems.push('one column can’t be two things')
   for (const field of ['message_id', 'status'] as const)
     if (problems.length === 0 && columns[field] === undefined)
-      problems.push(`no column looks like the ${field}; name it with --columns ${field}=NAME`)
+      problems.push(`no column looks like the ${field}; ${howToName(field)}`)
   return problems.length > 0 ? { problems } : { columns }
 }
 

@@ -18,6 +18,8 @@ export interface Page {
   alert?: string | undefined
   /** Also loads the library of the large charts. */
   withCharts?: boolean
+  /** It answers a form: its address alone doesn't give it again. */
+  isAnswer?: boolean
   /** Shows the places of the header to whoever it is. */
   withPlaces?: boolean
 }
@@ -48,7 +50,7 @@ export function signedInPage({ assets, version, hasSandbox }: Frame, visit: Visi
 </header>
 <section aria-label="Notices" id="banners" data-live>${banners(shell, visit, hasSandbox)}</section>
 <p class="status" role="status" id="status">${shell?.notice && notice(shell.notice)}</p>
-<main id="main" tabindex="-1">${page.main}</main>
+<main id="main" tabindex="-1"${attribute('data-no-refresh', page.isAnswer)}>${page.main}</main>
 <footer><span>Oncehook ${version}</span>${shell && html`<span>Database time ${visit.view.exactTime(shell.databaseTime)}</span>`}
   <span>Times in <span data-zone>${settings.timeZone}</span></span><span class="live" data-stream hidden></span>
   <span><a href="/docs">API</a> · <a href="/openapi.json">OpenAPI</a></span></footer>${settings.shortcuts && keysHelp}`

@@ -12,7 +12,8 @@ const HEADERS_END = Buffer.from('\r\n\r\n')
  */
 export function multipartFields(req: Request): Record<string, unknown> {
   const [, quoted, bare] =
-    /^multipart\/form-data\s*;(?:.*;)?\s*boundary=(?:"([^"\r\n]{1,70})"|([^\s;"]{1,70}))/i.exec(req.get('content-type') ?? '') ?? []
+    /^multipart\/form-data\s*;(?:.*;)?\s*boundary=(?:"([^"\r\n]{1,70})"|([^\s;"]{1,70}))/i.exec(req.get('content-type') ?? '') ??
+    []
   const boundary = quoted ?? bare
   const body: unknown = req.body
   return boundary !== undefined && Buffer.isBuffer(body) ? (partsOf(body, boundary) ?? {}) : {}

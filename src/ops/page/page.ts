@@ -52,7 +52,7 @@ export async function sendPage(server: PageServer, req: Request, res: Response, 
     if (isStorageAway(error)) return undefined
     throw error
   })
-  await send(req, res, page, signedInPage(server.frame, visit, shell, page))
+  await send(req, res, page, signedInPage(server.frame, visit, shell, { ...page, isAnswer: req.method === 'POST' }))
 }
 
 async function send(req: Request, res: Response, { status = 200 }: Page, page: Html): Promise<void> {
@@ -119,7 +119,12 @@ export function onPageError(server: PageServer): ErrorRequestHandler {
     if (isPoolFull(error) && server.storage.awaySince === undefined) {
       server.log.warn({ error, request }, 'too much is asked at once')
       const detail = html`Receiving and sending go on. Reload this page in a moment; if it was a form, look first at what has become of it. ${reference}`
-      return sendPage(server, req, res.set('Retry-After', '5'), refusalPage(503, 'Too many are looking at once; try again', detail))
+      return sendPage(
+        server,
+        req,
+        res.set('Retry-After', '5'),
+        refusalPage(503, 'Too many are looking at once; try again', detail),
+      )
     }
     if (isStorageAway(error)) {
       server.log.warn({ error, request }, 'storage is away')

@@ -1,6 +1,6 @@
 import type { AttachableReport, SendEvidence } from '../evidence.ts'
 import { MOST_COUNTED, type ReviewCounts, type ReviewRow } from '../review-queries.ts'
-import { ageText, countText } from '../words.ts'
+import { ageText, countText, verdictWords } from '../words.ts'
 import { boosted, live, table } from './components.ts'
 import { attribute, type Html, html, type Part } from './html.ts'
 import { mayDecide, type Visit } from './visit.ts'
@@ -11,8 +11,6 @@ export interface DeskPlace {
   cursor?: string | undefined
   key?: string | undefined
 }
-
-export const verdictWords = { sent: 'sent', not_sent: 'not sent', cant_tell: "can't tell" } as const
 
 /** The address of the desk with these sends listed, and the evidence of this one. */
 export function deskPath({ suggestion, cursor, key }: DeskPlace): string {

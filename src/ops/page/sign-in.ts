@@ -128,9 +128,14 @@ export function askToSignIn(server: SignInServer): RequestHandler {
     if (req.method !== 'POST') return answer(undefined)
     const keep = (error?: unknown) =>
       void answer(error === undefined ? keptFormOf(req.originalUrl, req.body) : undefined).catch(next)
-    // What another site has sent is not shown again, and no other type of body is kept. One that is too large isn't read either.
+    // What another site has sent is not shown again, and no other type of body is kept. One that is too large isn't even read.
+    const isShort = Number(req.get('content-length') ?? Number.POSITIVE_INFINITY) <= MOST_KEPT_BYTES
     sameOrigin(server.publicUrl, () => sendPage(server, req, res, foreignPage))(req, res, () =>
-      bounded(req, res, (error?: unknown) => (error === undefined ? readForm(req, res, keep) : next(error))),
+      bounded(req, res, (error?: unknown) => {
+        if (error !== undefined) return next(error)
+        if (isShort) return readForm(req, res, keep)
+        answer(undefined).catch(next)
+      }),
     )
   }
 }

@@ -126,6 +126,8 @@ let isStale = false
 
 /** Gets this page anew and changes what is live in place; new rows are only counted. */
 async function refresh() {
+  // What answered a form is gone by a look at its address.
+  if ($('#main[data-no-refresh]')) return
   if (isPaused || document.hidden) {
     isStale = true
     return

@@ -39,7 +39,9 @@ export function sendsScreen(deps: ScreenDeps): Router {
       const count = isWhole ? sends.length : await countSends(deps.reads, filter)
       const { q } = read.filter
       const noHit =
-        q !== undefined && count === 0 ? { why: await explainNoHit(deps.reads, q, mask.isOn), asked: { q, visit, mask } } : undefined
+        q !== undefined && count === 0
+          ? { why: await explainNoHit(deps.reads, q, mask.isOn), asked: { q, visit, mask } }
+          : undefined
       const list =
         sends.length === 0
           ? html`<div data-rows>${emptyText(read, count, noHit)}</div>`
