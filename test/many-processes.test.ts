@@ -7,7 +7,8 @@ import { startInboxiliSandbox } from '../src/sandbox/inboxili.ts'
 import { testDatabase } from './support/database.ts'
 import { apiKey, isAlive, payment, postPayment, quick, type Running, spawnEntry, start, until } from './support/processes.ts'
 
-vi.setConfig({ testTimeout: 120_000 })
+// Some twenty processes start one after the other, each of which may take ten seconds on a busy machine.
+vi.setConfig({ testTimeout: 300_000 })
 
 const { url: databaseUrl, pool } = await testDatabase()
 const sandbox = await startInboxiliSandbox({ apiKey, sendsPerMinute: 1_000_000 })
