@@ -126,6 +126,7 @@ export function casesOf({ now, key, recipient, messageId, eventId, eventRow, ope
     ['a type', { status: closed, type: 'charge.succeeded' }],
     ['a type, rare', { status: closed, type: 'dispute.created' }],
     ['a type and a source that never meet', { status: closed, type: 'invoice.paid', source: 'inboxili' }],
+    ['a type and a source, of one day', { status: closed, type: 'invoice.paid', source: 'stripe', since: at(80), until: at(79) }],
     ['what failed', { status: ['failed', 'quarantined'] }],
     ['ignored, of one hour', { status: ['ignored'], since: at(80), until: new Date(at(80).getTime() + 3_600_000) }],
     ['event IDs', { status: closed, event_ids: [eventId, 'evt_nowhere'] }],

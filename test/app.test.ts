@@ -64,6 +64,13 @@ describe('answers to providers', () => {
   })
 })
 
+test.each(['/healthz', '/readyz', '/metrics'])('another method on %s is 405 with those that it has', async (path) => {
+  const { status, headers, body } = await supertest(app).post(path).send({})
+
+  expect([status, headers.allow, body.code]).toEqual([405, 'GET, HEAD', 'method_not_allowed'])
+  expect((await supertest(app).head(path)).status).toBe(200)
+})
+
 describe('I19 a pool that is full', () => {
   test('is told from a database that is away', async () => {
     const error = await reads.query('select 1').catch((thrown: unknown) => thrown)

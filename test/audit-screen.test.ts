@@ -38,3 +38,19 @@ test('the audit is narrowed by its address, shows the form again for a wrong one
   const { rows: exported } = await pool.query(`select actor, via, action, subject from audit_log where action = 'export'`)
   expect(exported).toEqual([{ actor: 'person:rob', via: 'page', action: 'export', subject: 'audit' }])
 })
+
+test('what happened by itself says so, in words, and its times are those of who looks', async () => {
+  await pool.query(`insert into audit_log (at, actor, via, action, subject, reason)
+    values ('2026-11-29T21:30:00Z', 'oncehook', 'oncehook', 'pause sending', 'sending', '5 calls in a row ended unknown'),
+      ('2026-11-29T21:40:00Z', 'person:mia', 'page', 'retry', 'send:k', 'not in the log')`)
+  await pool.query(`update people set settings = jsonb_build_object('timeZone', 'Europe/Berlin') where name = 'mia'`)
+
+  const { text } = await get('/ops/audit?since=2026-11-29+22:29&until=2026-11-29+22:41')
+
+  expect(text).toContain('oncehook <span class="muted">by itself</span>')
+  expect(text).toContain('<td>send it again</td>')
+  expect(text).toContain('Times in Europe/Berlin')
+  expect(text).toContain('>2026-11-29 22:30:00</time>')
+  expect(text).toContain('<option value="retry">send it again</option>')
+  expect(text.match(/data-row=/g)).toHaveLength(2)
+})

@@ -259,8 +259,23 @@ describe('events', () => {
     })
   })
 
+  test('are found by the ID of their provider, where only one has it', async () => {
+    const byRow = await showEventCommand(pool, eventId, terminal)
+    await insertEvent(pool, 'evt_twice', { source: 'stripe' })
+    await insertEvent(pool, 'evt_twice', { source: 'shop' })
+
+    expect(await showEventCommand(pool, 'evt_1Q', terminal)).toEqual(byRow)
+    const several = await showEventCommand(pool, 'evt_twice', terminal)
+    expect(several).toMatchObject({
+      exitCode: 1,
+      stderr: 'oncehook: several events have the id evt_twice; name one by its row\n',
+    })
+    expect(several.stdout.match(/evt_twice/g)).toHaveLength(2)
+    await pool.query(`delete from webhook_events where event_id = 'evt_twice'`)
+  })
+
   test('that do not exist end with 1', async () => {
-    for (const id of ['999999', 'evt_1Q', '99999999999999999999']) {
+    for (const id of ['999999', 'evt_none', '99999999999999999999', '']) {
       expect(await showEventCommand(pool, id, terminal)).toEqual({
         stdout: '',
         stderr: `oncehook: no event has the id ${id}\n`,

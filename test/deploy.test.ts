@@ -156,7 +156,7 @@ async function samples() {
 }
 
 /** Labels with a value for each thing that there may be, whether it has happened or not. */
-const complete = ['status', 'outcome', 'what', 'kind', 'grade']
+const complete = ['status', 'outcome', 'result', 'what', 'kind', 'grade']
 
 test('every expression of the dashboard and the alerts reads metrics, labels and values that the processes tell', async () => {
   const told = await samples()

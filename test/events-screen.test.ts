@@ -168,3 +168,46 @@ test('a reader from whom personal data is hidden sees no body', async () => {
   expect((await pages.get(`/ops/events/${row}/body`, 'reader')).status).toBe(403)
   expect((await pages.get(`/ops/events/${row}`)).text).toContain('ada@example.com')
 })
+
+test('times are read in the zone of who typed them, and handed on as instants', async () => {
+  await pool.query(`update people set settings = jsonb_build_object('timeZone', 'Europe/Berlin') where name = 'mia'`)
+  const zoned = await insertEvent(pool, 'evt_zoned', { received_at: new Date('2027-03-01T21:30:00Z') })
+  const isIn = async (since: string) =>
+    (await get(`/ops/events?${new URLSearchParams({ since, until: '2027-03-02' })}`)).text.includes(`data-row="${zoned}"`)
+
+  expect(await isIn('2027-03-01 22:29')).toBe(true)
+  expect(await isIn('2027-03-01 22:31')).toBe(false)
+  expect(await isIn('2027-03-01T21:29')).toBe(true)
+  const { text } = await get('/ops/events?since=2027-03-01+22:29&until=2027-03-02')
+  expect(text).toContain('in Europe/Berlin')
+  expect(text).toContain('value="2027-03-01 22:29"')
+  expect(text).toContain('<input type="hidden" name="since" value="2027-03-01T21:29:00.000Z">')
+  expect(text).toContain('Replay this one…')
+  expect((await get('/ops/events?since=2026-02-30+22:00')).status).toBe(400)
+  const csv = await get('/ops/events.csv?since=2027-03-01+22:31&until=2027-03-02')
+  expect(csv.text).not.toContain('evt_zoned')
+  await pool.query(`update people set settings = '{}' where name = 'mia'`)
+})
+
+test('after a replay an event says when its first follow-up came, and when its rules last ran', async () => {
+  const received = new Date('2026-11-29T14:00:00Z')
+  const replayed = await insertEvent(pool, 'evt_replayed', {
+    received_at: received,
+    processed_at: new Date('2026-11-29T14:19:50Z'),
+    redeliveries: 1,
+  })
+  await insertSend(pool, 'invoice:evt_replayed:paid', { state: 'sent' })
+  await insertFollowUp(pool, replayed, 'invoice:evt_replayed:paid', { at: new Date('2026-11-29T14:00:00.066Z') })
+
+  const { text } = await get(`/ops/events/${replayed}`)
+
+  expect(text).toContain('it has come once since')
+  expect(text).toContain('Its first follow-up came 66 ms after its receipt.')
+  expect(text).toMatch(/Its rules last ran at <time[^>]*>2026-11-29 14:19:50 UTC</)
+  expect(text).toContain('Its key is taken, so <b>0 emails</b> would go out, unless its rules have changed.')
+  expect(text).not.toMatch(/19 min|re-posts/)
+})
+
+test('who may not replay is told so', async () => {
+  expect((await get('/ops/events?source=stripe', 'reader')).text).toContain('Replaying these needs role operator.')
+})

@@ -179,6 +179,34 @@ describe('I15 an outage of the email API', () => {
   })
 })
 
+const audits = async () => (await pool.query('select actor, via, action, subject, reason from audit_log order by id')).rows
+const ITSELF = { actor: 'oncehook', via: 'oncehook', subject: 'sending' }
+
+test('I12 what holds sending by itself, and lifts that, is audited, once each and with its reason', async () => {
+  await Promise.all(Array.from({ length: 8 }, () => note(unknown)))
+  await note(accepted)
+  await Promise.all([note(accepted, true), note(accepted, true)])
+  await note(refused(401))
+
+  expect(await audits()).toEqual([
+    { ...ITSELF, action: 'pause sending', reason: '5 calls in a row ended unknown' },
+    { ...ITSELF, action: 'resume sending', reason: 'Inboxili took the send that was tried' },
+    { ...ITSELF, action: 'pause sending', reason: 'Inboxili refuses the API key: 401 c: m' },
+  ])
+})
+
+test('I12 a hold whose transaction fails is neither there nor audited', async () => {
+  await expect(
+    inTransaction(pool, async (tx) => {
+      await noteOutcome(tx, refused(401), false, 60_000)
+      throw new Error('crash')
+    }),
+  ).rejects.toThrow('crash')
+
+  expect(await control('held_reason')).toEqual({ held_reason: null })
+  expect(await audits()).toEqual([])
+})
+
 describe('a key that is refused', () => {
   test.each([401, 403])('%i holds all sends at once, and frees its own', async (status) => {
     await queueSend(service, key)

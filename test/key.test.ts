@@ -45,6 +45,12 @@ test('C-64 a key without parts, or longer than a row holds, is an error', () => 
   expect(key('a'.repeat(512))).toHaveLength(512)
 })
 
+test('C-64 a key that a path would take for a step is an error, so that each send can be asked for', () => {
+  expect(messageOf(() => key('.'))).toBe('cannot build key: "." can\'t be a part of a path')
+  expect(messageOf(() => key('..'))).toBe('cannot build key: ".." can\'t be a part of a path')
+  expect([key('...'), key('a', '..'), key('.', '.')]).toEqual(['...', 'a:..', '.:.'])
+})
+
 test('a colon or percent sign inside a part is encoded, so that different facts never share a key', () => {
   expect(key('a:b', 'c')).toBe('a%3Ab:c')
   expect(key('a', 'b:c')).toBe('a:b%3Ac')

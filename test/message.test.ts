@@ -107,6 +107,32 @@ test.each([
   expect(problemOf(fields)).toBe(problem)
 })
 
+test.each([
+  ['2,001 values', { list: Array.from({ length: 2_000 }, () => 0) }, 'template_data: has more than 2,000 values'],
+  ['a million values', { list: Array.from({ length: 1_000_000 }, () => 0) }, 'template_data: has more than 2,000 values'],
+  ['201 levels', nestedIn(201), 'template_data: is nested too deeply'],
+  [
+    'an integer beyond 2^53',
+    { id: 2 ** 53 },
+    'template_data: has an integer beyond 2^53, which would lose digits: write it as a string',
+  ],
+  ['a list instead', [1], 'template_data: Invalid input: expected record, received array'],
+])('template data of %s is refused', (_, template_data, problem) => {
+  expect(problemOf({ template_data })).toBe(problem)
+})
+
+test('template data of 2,000 values and of 200 levels is taken', () => {
+  const list = Array.from({ length: 1_999 }, (_, index) => index)
+
+  expect(read({ template_data: { list } }).template_data).toEqual({ list })
+  expect(read({ template_data: nestedIn(200) }).template_data).toEqual(nestedIn(200))
+})
+
+/** An object in so many levels. */
+function nestedIn(levels: number): object {
+  return levels === 1 ? {} : { a: nestedIn(levels - 1) }
+}
+
 test('the order of fields is no difference; the names of the different ones are told', () => {
   const one = read({ template_data: { a: 1, b: { c: 2, d: [3, 4] } } })
   const same = messageSchema.parse({

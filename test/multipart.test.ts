@@ -76,5 +76,6 @@ test('I18 a large file is searched in as many steps as the form has parts, and n
 
   expect(steps).toBe(4)
   expect(fields.file).toHaveLength(5_000_000)
-  expect((fields.file as Buffer).buffer).toBe(body.buffer)
+  // Compared here, as a difference of megabytes takes long to be told.
+  expect((fields.file as Buffer).buffer === body.buffer).toBe(true)
 })

@@ -27,7 +27,7 @@ const config = readConfig(userConfig)
 
 beforeEach(async () => {
   await pool.query(
-    'truncate webhook_events, email_sends, source_minutes, source_secrets, ack_minutes, processes, rate_slots, pgboss.job cascade',
+    'truncate webhook_events, email_sends, source_minutes, source_secrets, ack_minutes, processes, rate_slots, pgboss.job, audit_log cascade',
   )
   await resetControl(pool)
 })
@@ -271,6 +271,28 @@ describe('the overview', () => {
     ])
     await pool.query(`update webhook_events set status = 'processed', processed_at = now() where id = $1`, [orphan])
     expect(await cellOf('processing')).toMatchObject({ level: 'attention', word: 'Late' })
+  })
+
+  test('tells problems that are the same as one, and when sending was held and lifted by itself', async () => {
+    for (let index = 0; index < 30; index += 1)
+      await insertSend(pool, `k${index}`, { state: 'rejected', last_error: '422 sender_not_verified' })
+    await insertSend(pool, 'other', { state: 'rejected', last_error: '400 bad' })
+    await pool.query(`insert into audit_log (at, actor, via, action, subject, reason) values
+      (now() - interval '1 h', 'oncehook', 'oncehook', 'pause sending', 'sending', '5 calls in a row ended unknown'),
+      (now() - interval '50 min', 'oncehook', 'oncehook', 'resume sending', 'sending', 'Inboxili took the send that was tried'),
+      (now() - interval '40 min', 'ada', 'cli', 'pause sending', 'sending', 'a person does so knowingly')`)
+
+    const { problems } = await find()
+
+    expect(problems.map(({ text, href }) => [text, href])).toEqual(
+      expect.arrayContaining([
+        ['30 × not sent: 422 sender_not_verified', '/ops/sends?status=rejected&since=24h'],
+        ['other not sent: 400 bad', '/ops/sends/other'],
+        ['sending ran again by itself: Inboxili took the send that was tried', '/ops/audit?subject=sending'],
+        ['sending paused by itself: 5 calls in a row ended unknown', '/ops/audit?subject=sending'],
+      ]),
+    )
+    expect(problems).toHaveLength(4)
   })
 
   test('sees what the email API answers, and that reports stay away', async () => {

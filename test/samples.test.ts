@@ -45,6 +45,32 @@ describe.each(setups)('$title', (setup) => {
     expect(first?.id).not.toBe(second?.id)
   })
 
+  test.runIf(provider.idBasis === 'provider')('a sample of the same ID has the same content minutes later', () => {
+    const [type = ''] = types
+    const id = definition.sample.newId('0123456789abcdef01234567', '0f8fad5b-d9cb-469f-a165-70867728950e')
+    const at = (nowSeconds: number) => {
+      const { options, secret, privateKeys } = setup
+      return sampleRequest({
+        provider: definition.name,
+        options,
+        secret,
+        privateKeys,
+        type,
+        id,
+        nowSeconds,
+        happenedSeconds: NOW,
+      })
+    }
+
+    // Mailgun signs in the body.
+    const contentOf = (body: Buffer) => body.toString().replace(/"signature":\{[^}]*\}/, '')
+    const [first, later] = [at(NOW), at(NOW + 300)]
+    const verdict = verify(provider.scheme, requestOf(later), [setup.secret], NOW + 300, provider.toleranceSeconds, setup.keyring)
+
+    expect(contentOf(later.body)).toBe(contentOf(first.body))
+    expect(verdict).toMatchObject({ ok: true })
+  })
+
   test('a sample that comes again is of the same object, and another sample is of another one', () => {
     const [type = ''] = types
     const [id, other] = ['0123456789abcdef01234567', 'fedcba9876543210fedcba98'].map((hex) =>

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { testDatabase } from './support/database.ts'
+import { insertEvent } from './support/ops-rows.ts'
 import { testPages } from './support/page.ts'
 
 const database = await testDatabase()
@@ -57,4 +58,25 @@ test('a source that has left the configuration is still shown, and its name is t
   expect(page.status).toBe(200)
   expect(list.text).toContain('not configured any more')
   expect(list.text + page.text).not.toMatch(/<script>alert|<img src=x/)
+})
+
+test('a source counts the events that came with other content in the last day, and spells its secrets out', async () => {
+  const conflictOf = async (id: string, source: string, at: string) => {
+    const event = await insertEvent(pool, id, { source })
+    for (const byte of ['\\x01', '\\x02'])
+      await pool.query(
+        `insert into webhook_conflicts (event, body, body_sha256, received_at) values ($1, $2, sha256($2), ${at})`,
+        [event, byte],
+      )
+  }
+  await conflictOf('evt_old', 'stripe', `now() - interval '25 h'`)
+  await conflictOf('evt_now', 'stripe', 'now()')
+
+  const { text } = await get('/ops/sources')
+
+  expect(text).toContain('<a href="/ops/events?source=stripe&amp;has=conflict">1</a>')
+  expect(text).toContain('secret 1, matched ')
+  expect(text).toContain('secret 2, never matched')
+  expect((await get('/ops/sources/stripe')).text).toContain('conflicts in 24 h: ')
+  expect((await get('/ops/sources/square')).text).toContain('no conflicts in 24 h')
 })

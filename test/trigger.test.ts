@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buffer } from 'node:stream/consumers'
-import { afterAll, expect, test } from 'vitest'
+import { afterAll, expect, test, vi } from 'vitest'
 import { triggerCommand } from '../src/cli/trigger.ts'
 import { readConfig, type Source } from '../src/config.ts'
 import { readEvents } from '../src/providers/read-events.ts'
@@ -87,4 +87,28 @@ test('trigger says what the answer was, and of a refusal what may be the cause',
   expect(refused).toMatchObject({ stdout: '401\n401\n', exitCode: 1 })
   expect(refused.stderr).toContain('other secrets')
   expect(away).toEqual({ stdout: '503\n', stderr: '', exitCode: 1 })
+})
+
+test('trigger with the same ID posts the same bytes, and with another one of that object says so', async () => {
+  answer = [200, '']
+  const clock = vi.spyOn(Date, 'now')
+  try {
+    clock.mockReturnValue(Date.UTC(2026, 10, 29, 14))
+    await triggerCommand(stripe, { url, type: 'invoice.paid', id: 'evt_1' })
+    clock.mockReturnValue(Date.UTC(2026, 10, 30, 9))
+    await triggerCommand(stripe, { url, type: 'invoice.paid', id: 'evt_1' })
+    await triggerCommand(stripe, { url, type: 'invoice.payment_succeeded', about: 'evt_1' })
+  } finally {
+    clock.mockRestore()
+  }
+
+  const [first, again, other] = posted.splice(-3).map(({ headers, body }) => ({ signature: headers['stripe-signature'], body }))
+  expect(again?.body).toEqual(first?.body)
+  expect(again?.signature).not.toEqual(first?.signature)
+  expect(JSON.parse(String(other?.body))).toMatchObject({
+    id: expect.not.stringMatching(/^evt_1$/),
+    data: { object: { id: 'in_1' } },
+  })
+  const shop = sourceOf(setups.find(({ title }) => title.startsWith('shopify')) ?? expect.unreachable())
+  expect(await triggerCommand(shop, { url, type: 'orders/paid', about: 'x' })).toMatchObject({ exitCode: 2 })
 })

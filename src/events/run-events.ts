@@ -51,12 +51,13 @@ function statementOf(
     `(select id, received_at from webhook_events where ${[where, ...times].filter(Boolean).join(' ')} order by ${order} ${end})`
   const byId = (where: string) => found(`id >= ${least} and id <= ${most} and ${where}`, 'id')
   const givenType = type === undefined ? undefined : given(type, 'text')
-  // Compared as rows, so that only the index of these columns has the order: otherwise whichever way seems short is walked in vain.
-  const ofSource = (from: string, one: string) => {
-    const [columns, first] = givenType
-      ? ['type, source, status', `${givenType}, ${from}, ${one}`]
-      : ['source, status', `${from}, ${one}`]
-    return found(`(${columns}, id) >= (${first}, ${least}) and (${columns}, id) <= (${first}, ${most})`, `${columns}, id`)
+  const ofSource = (from: string, one: string) =>
+    byId(`source = ${from} and status = ${one}${givenType ? ` and type = ${givenType}` : ''}`)
+  // Compared as rows, so that only the index of these columns has the order: otherwise all rows may be walked for two that never meet.
+  const ofSourceAndType = (from: string, one: string, type: string) => {
+    const columns = 'type, source, status'
+    const [first, last] = [least, most].map((id) => `(${type}, ${from}, ${one}, ${id})`)
+    return found(`(${columns}, id) >= ${first} and (${columns}, id) <= ${last}`, `${columns}, id`)
   }
 
   const ways = () => {
@@ -71,6 +72,7 @@ function statementOf(
       return [byId(`status = any (${given(statuses, 'text[]')})`)]
     return statuses.map((status) => {
       const one = given(status, 'text')
+      if (source !== undefined && givenType) return ofSourceAndType(given(source, 'text'), one, givenType)
       if (source !== undefined) return ofSource(given(source, 'text'), one)
       if (type === undefined && OPEN.includes(status)) return byId(`status = ${one}`)
       return `(select found.* from sources cross join lateral ${ofSource('sources.source', one)} found)`

@@ -20,7 +20,7 @@ export interface RunDeps extends ReplayDeps {
 }
 
 /** Another forecast is under way in this process. */
-export class ForecastBusyError extends Error {}
+class ForecastBusyError extends Error {}
 
 /** For the end of a promise: nothing when another forecast is under way. */
 export function busyOrThrow(error: unknown): undefined {

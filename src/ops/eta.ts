@@ -21,9 +21,9 @@ export async function findEtas(
   const { rows } = await db.query<{ dedupe_key: string; eta: Date }>({
     name: 'find-etas',
     text: `with waiting as (
-        select dedupe_key, send_after, row_number() over (order by greatest(queued_at, send_after), dedupe_key) as place
-        from (select dedupe_key, queued_at, send_after from email_sends where state = 'queued'
-          order by greatest(queued_at, send_after), dedupe_key limit $3) as line
+        select dedupe_key, send_after, row_number() over (order by due_at, dedupe_key) as place
+        from (select dedupe_key, send_after, greatest(queued_at, send_after) as due_at from email_sends where state = 'queued'
+          order by due_at, dedupe_key limit $3) as line
       )
       select dedupe_key, date_trunc('milliseconds', greatest(send_after,
         greatest(now(), (select max(next_at) from rate_slots)) + (place - 1) * $2::float8 * interval '1 ms')) as eta

@@ -11,7 +11,7 @@ const MAX_ID = 9_223_372_036_854_775_807n
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 }
 
 /** PostgreSQL's texts hold neither NUL nor half a character. */
-export const isStorable = (value: string): boolean => value.isWellFormed() && !value.includes('\0')
+const isStorable = (value: string): boolean => value.isWellFormed() && !value.includes('\0')
 const UNSTORABLE = 'must not contain NUL or half a character'
 
 export const text = z.string().min(1).max(1_000).refine(isStorable, UNSTORABLE)
@@ -51,7 +51,8 @@ const isDay = (day: string) => new Date(day).toISOString().startsWith(day)
 const INSTANT = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?$/
 
 /** Both, for programs. */
-const SINCE_PATTERN = String.raw`^([0-9]{1,5}[mhd]|[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?(Z|[+ -][0-9]{2}:[0-9]{2})?)?)$`
+const SINCE_PATTERN =
+  '^([0-9]{1,5}[mhd]|[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?(Z|[+ -][0-9]{2}:[0-9]{2})?)?)$'
 
 /** `30m`, `24h` or `7d` before now, or an instant, in UTC unless it says otherwise. */
 const since = (now: () => Date) =>

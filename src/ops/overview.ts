@@ -19,6 +19,7 @@ import {
   findReceiving,
   findSendingFacts,
   findSweep,
+  MOST_PROBLEMS,
   type ProblemRow,
 } from './overview-facts.ts'
 
@@ -149,7 +150,7 @@ function worstOf(cells: readonly Cell[]): { level: Level; title: string } {
 /** Rows that say the same are one, at the place of the newest. */
 function toldOnce(rows: readonly ProblemRow[]): (ProblemRow & { times: number; isAll: boolean })[] {
   const groups = Map.groupBy(rows, ({ kind, id, why }) =>
-    why === null || kind === 'paused' ? `${kind} ${id}` : `${kind}: ${why}`,
+    why === null || kind === 'paused' || kind === 'resumed' ? `${kind} ${id}` : `${kind}: ${why}`,
   )
   return [...groups.values()].flatMap((group) => {
     const [newest] = group

@@ -104,11 +104,10 @@ export function createPanel(options: {
       const definition = source && providers.get(source.provider)
       if (!source || !definition) return undefined
       if (kind === 'new' || kind === 'many') last = newSample()
-      const newId = (hex: string) => definition.sample.newId(hex.padEnd(24, '0'), randomUUID())
-      last.id ??= newId(last.payment)
+      const newId = () => definition.sample.newId(randomBytes(12).toString('hex'), randomUUID())
+      last.id ??= newId()
       // Both events of a payment are about the same object, so that they make the same key.
-      const [id, type] =
-        kind === 'other' ? [newId(randomBytes(6).toString('hex')), source.otherType ?? source.type] : [last.id, source.type]
+      const [id, type] = kind === 'other' ? [newId(), source.otherType ?? source.type] : [last.id, source.type]
       const { headers, body, query } = sampleRequest({
         provider: source.provider,
         options: source.options,

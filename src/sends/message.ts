@@ -24,30 +24,31 @@ function storable(text: string): string {
 type Json = z.output<ReturnType<typeof z.json>>
 
 /** Each one is looked at several times on the way, beside requests that wait for their answer. */
-export const MOST_TEMPLATE_VALUES = 2_000
+const MOST_TEMPLATE_VALUES = 2_000
 const MAX_DEPTH = 200
 
 /** What keeps template data from being read; found before anything is done to its values one by one. */
 function problemOf(data: unknown): string | undefined {
   let seen = 0
-  let level = [data]
-  for (let depth = 0; level.length > 0; depth += 1) {
+  let level = [data].filter(isObject)
+  for (let depth = 1; level.length > 0; depth += 1) {
     if (depth > MAX_DEPTH) return 'is nested too deeply'
-    const next: unknown[] = []
-    for (const value of level) {
-      // JSON has it as written, we as a double: another number would be sent, and taken for the same message.
-      if (Number.isInteger(value) && !Number.isSafeInteger(value))
-        return 'has an integer beyond 2^53, which would lose digits: write it as a string'
-      if (value === null || typeof value !== 'object') continue
-      const inner: unknown[] = Object.values(value)
+    const next: object[] = []
+    for (const object of level) {
+      const inner: unknown[] = Object.values(object)
       seen += inner.length
       if (seen > MOST_TEMPLATE_VALUES) return `has more than ${MOST_TEMPLATE_VALUES.toLocaleString('en')} values`
-      for (const one of inner) next.push(one)
+      // As a double it would be another number than was written, and the same one for two messages.
+      if (inner.some((value) => Number.isInteger(value) && !Number.isSafeInteger(value)))
+        return 'has an integer beyond 2^53, which would lose digits: write it as a string'
+      next.push(...inner.filter(isObject))
     }
     level = next
   }
   return undefined
 }
+
+const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null
 
 function cleanJson(value: Json): Json {
   if (typeof value === 'string') return storable(value)

@@ -116,7 +116,7 @@ export function askToSignIn(server: SignInServer): RequestHandler {
     legacyHeaders: false,
     // What it would check is how the app is set up behind a proxy, which TRUST_PROXY says.
     validate: false,
-    handler: (req, res) => sendPage(server, req, res.set('Retry-After', '60'), tooManyForms),
+    handler: (req, res, next) => void sendPage(server, req, res.set('Retry-After', '60'), tooManyForms).catch(next),
   })
   return async (req, res, next) => {
     if (req.method === 'GET' || req.method === 'HEAD') {
@@ -129,7 +129,7 @@ export function askToSignIn(server: SignInServer): RequestHandler {
     const keep = (error?: unknown) =>
       void answer(error === undefined ? keptFormOf(req.originalUrl, req.body) : undefined).catch(next)
     // What another site has sent is not shown again, and no other type of body is kept. One that is too large isn't even read.
-    const isShort = Number(req.get('content-length') ?? Number.POSITIVE_INFINITY) <= MOST_KEPT_BYTES
+    const isShort = Number(req.get('content-length') ?? 0) <= MOST_KEPT_BYTES
     sameOrigin(server.publicUrl, () => sendPage(server, req, res, foreignPage))(req, res, () =>
       bounded(req, res, (error?: unknown) => {
         if (error !== undefined) return next(error)

@@ -79,7 +79,7 @@ function armForms({ faults, reports }: SandboxPanel, held: number): Html {
   const form = (what: 'fault' | 'report', label: string, choices: SandboxPanel['faults']) =>
     actionForm({
       action: '/ops/sandbox/arm',
-      className: 'filters',
+      className: 'filters arm',
       byApi: 'personal',
       fields: html`<input type="hidden" name="what" value="${what}">${select({
         name: 'name',
@@ -108,7 +108,7 @@ function sampleForms({ sampled }: SandboxPanel): Part {
   const from = sampled()
   if (!from) return html`<p>No configured source has a rule and samples.</p>`
   const kinds = (Object.keys(samples) as SampleKind[]).filter((kind) => kind !== 'other' || from.otherType !== undefined) // its own keys
-  return html`<div class="actions">${kinds.map((kind) =>
+  return html`<div class="samples">${kinds.map((kind) =>
     actionForm({
       action: '/ops/sandbox/send',
       byApi: 'personal',
