@@ -6,7 +6,7 @@ import { ackQuantiles } from './ack-times.ts'
 
 export const ranges = { '1h': 3_600_000, '24h': 86_400_000, '7d': 604_800_000 } as const
 export type Range = keyof typeof ranges
-export const POINTS = 60
+const POINTS = 60
 
 /** One stretch of time; null is a gap: no process reported, or there is nothing to take a share of. */
 export interface Point {

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type pg from 'pg'
 import { type Db, inTransaction } from '../db.ts'
 import { excludeForm } from './address.ts'
@@ -49,6 +50,8 @@ export interface JudgedLog {
 /** So long before and after a call the file must have other lines: an email may be logged a little later than it was asked for. */
 const COVERED_BEFORE_MS = 5 * 60_000
 const COVERED_AFTER_MS = 60 * 60_000
+/** The process that reads a log answers others, too. */
+const LINES_A_TURN = 200
 
 /**
  * Finds the calls of unknown outcome that the file should have and lacks, and keeps them as such, unless in a dry run. A file that lacks
@@ -57,7 +60,7 @@ const COVERED_AFTER_MS = 60 * 60_000
  */
 export async function coverLog(reader: LogReader, log: JudgedLog): Promise<Coverage> {
   const { pool, by } = reader
-  const mayBeOf = tracesIn(log)
+  const mayBeOf = await tracesIn(log)
   if (!by) return (await look(pool, log, mayBeOf)).coverage
   return inTransaction(pool, async (tx) => {
     // Of two readings at once the second one sees what the first one has kept.
@@ -155,13 +158,18 @@ async function findCalls(db: Db, between: Between | undefined): Promise<Call[]> 
 }
 
 /** Tells of a call whether some line could be of it, however widely it is taken: by the mailbox, or by nothing where a line names none. */
-function tracesIn({ lines, minutesOff }: JudgedLog): (call: Call) => boolean {
+async function tracesIn({ lines, minutesOff }: JudgedLog): Promise<(call: Call) => boolean> {
   const named = new Set(lines.flatMap(({ messageId }) => messageId ?? []))
   const isSure = ({ namesZone }: JudgedLine) => namesZone && minutesOff === null
-  const unexplained = Map.groupBy(
-    lines.filter(({ isExplained }) => !isExplained),
-    ({ recipient }) => (recipient === null ? null : excludeForm(recipient)),
-  )
+  const unexplained = new Map<string | null, JudgedLine[]>()
+  for (const [index, line] of lines.entries()) {
+    if (index % LINES_A_TURN === 0) await nextTurn()
+    if (line.isExplained) continue
+    const mailbox = line.recipient === null ? null : excludeForm(line.recipient)
+    const others = unexplained.get(mailbox)
+    if (others) others.push(line)
+    else unexplained.set(mailbox, [line])
+  }
   return ({ match_key, message_id, claimed_at }) => {
     const mayBe = (line: JudgedLine) => {
       if (line.occurredAt === null) return true
