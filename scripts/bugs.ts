@@ -146,11 +146,8 @@ export const bugs: readonly Bug[] = [
     changes: [
       [
         'src/follow-ups/rules.ts',
-        '    inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, closing, wanted, isLastTry, urgency))',
-        `    inTransaction(deps.pool, (tx) => markProcessed(tx, event, closing)).then(
-      (isFirst) =>
-        isFirst && inTransaction(deps.pool, (tx) => followUp(tx, deps.enqueue, event, closing, wanted, isLastTry, urgency)),
-    )`,
+        'const repeated = await followUp(tx, ',
+        'const repeated = (await inTransaction(deps.pool, (own) => markProcessed(own, event, closing))) && await followUp(tx, ',
       ],
       ['src/follow-ups/rules.ts', '  if (!(await markProcessed(tx, event, closing))) return false\n', ''],
     ],
@@ -328,8 +325,8 @@ export const bugs: readonly Bug[] = [
     changes: [
       [
         'src/sends/sweeps.ts',
-        '  await enqueue(\n    tx,\n    rows.map((row) => ({ key: row.dedupe_key })),\n  )\n  return rows.length\n}\n\nasync function reviewStaleCalls',
-        '  return rows.length\n}\n\nasync function reviewStaleCalls',
+        '  await enqueue(\n    tx,\n    keys.filter((key) => !proven.includes(key)).map((key) => ({ key })),\n  )\n',
+        '',
       ],
       [
         'src/sends/sweeps.ts',
@@ -459,9 +456,10 @@ export const bugs: readonly Bug[] = [
     changes: [
       [
         'src/sends/hold.ts',
-        'version = version + 1\n        where held_by = $1`,',
-        'version = version + 1\n        where held_by = $1 or held_reason is not null`,',
+        'with old as (select held_reason from sending_control where held_by = $1 for',
+        'with old as (select held_reason from sending_control where held_reason is not null for',
       ],
+      ['src/sends/hold.ts', 'from old where held_by = $1 returning old.held_reason', 'from old returning old.held_reason'],
     ],
     test: ['test/hold.test.ts', 'pauses: nothing goes out'],
   },
@@ -505,7 +503,7 @@ export const bugs: readonly Bug[] = [
   },
   {
     name: 'a retry makes no job',
-    changes: [['src/sends/decide.ts', `    if (to === 'queued') await enqueue(tx, [{ key }])\n`, '']],
+    changes: [['src/sends/decide.ts', `  if (to === 'queued') await enqueue(tx, [{ key }])\n`, '']],
     test: ['test/decide.test.ts', 'makes one job and one call'],
   },
 
