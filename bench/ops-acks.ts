@@ -2,7 +2,7 @@ import { createHmac, randomBytes, randomUUID } from 'node:crypto'
 import { fileURLToPath } from 'node:url'
 import { openPool } from '../src/db.ts'
 import { createToken } from '../src/ops/tokens.ts'
-import { startServe } from '../src/server.ts'
+import { startServe } from '../src/serve.ts'
 import { readSettings } from '../src/settings.ts'
 
 // Whether those who look slow those who deliver: the same load of webhooks without and with three who ask the heaviest questions.

@@ -1,5 +1,7 @@
 import { readConfig } from '../src/config.ts'
 import type { Db } from '../src/db.ts'
+import { findEventsOfRun } from '../src/events/run-events.ts'
+import type { RunFilter } from '../src/events/runs.ts'
 import { listAudit } from '../src/ops/audit-queries.ts'
 import { countEvents, findEvent, listEvents } from '../src/ops/event-queries.ts'
 import { findEvidence } from '../src/ops/evidence.ts'
@@ -48,7 +50,8 @@ const config = readConfig({
 
 /** The questions of every list, with filters and searches that match all, many, few and none. */
 export function casesOf({ now, key, recipient, messageId, eventId, eventRow, openKey }: Samples): Case[] {
-  const daysAgo = (days: number) => new Date(now.getTime() - days * 86_400_000).toISOString()
+  const at = (days: number) => new Date(now.getTime() - days * 86_400_000)
+  const daysAgo = (days: number) => at(days).toISOString()
   const number = key.split(':')[1] ?? ''
   const sendLists: [string, Query][] = [
     ['newest', {}],
@@ -114,6 +117,19 @@ export function casesOf({ now, key, recipient, messageId, eventId, eventRow, ope
     ['a reference', { ref: 'cus_a87ff679a2f3e7' }],
     ['what most events name', { ref: 'acct_1acme' }],
   ]
+  const closed = ['processed', 'ignored', 'failed']
+  const runs: [string, RunFilter][] = [
+    ['everything', { status: closed }],
+    ['a source', { status: closed, source: 'shop_03' }],
+    ['a source that brings much, of one day', { status: closed, source: 'stripe', since: at(80), until: at(79) }],
+    ['a source that is not there', { status: closed, source: 'nowhere' }],
+    ['a type', { status: closed, type: 'charge.succeeded' }],
+    ['a type, rare', { status: closed, type: 'dispute.created' }],
+    ['a type and a source that never meet', { status: closed, type: 'invoice.paid', source: 'inboxili' }],
+    ['what failed', { status: ['failed', 'quarantined'] }],
+    ['ignored, of one hour', { status: ['ignored'], since: at(80), until: new Date(at(80).getTime() + 3_600_000) }],
+    ['event IDs', { status: closed, event_ids: [eventId, 'evt_nowhere'] }],
+  ]
   const sends = sendFilter(() => now)
   const events = eventFilter(() => now)
   return [
@@ -126,6 +142,10 @@ export function casesOf({ now, key, recipient, messageId, eventId, eventRow, ope
       { name: `events, ${name}`, run: (db) => listEvents(db, events.parse(query)) },
       { name: `events, ${name}: count`, run: (db) => countEvents(db, events.parse(query)) },
     ]),
+    // Up to 10,000 of them, for whoever plans a replay.
+    ...runs.map(
+      ([name, filter]): Case => ({ name: `run: ${name}`, run: (db) => findEventsOfRun(db, filter, 10_000), mostMs: 1_000 }),
+    ),
     {
       name: 'sends, search: in a tenth of the keys, of long ago only',
       run: (db) => listSends(db, sends.parse({ q: 'INV-1' })),

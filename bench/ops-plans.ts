@@ -39,7 +39,7 @@ export interface Plan {
   buffers: number
   /** In the order of the plan, each once. */
   indexes: string[]
-  /** Tables that it reads row by row, and more of them than a count may. */
+  /** Tables of which it reads more than it should. */
   scanned: string[]
 }
 
@@ -68,12 +68,13 @@ function nodesOf(node: PlanNode | undefined): PlanNode[] {
   return node === undefined ? [] : [node, ...(node.Plans ?? []).flatMap(nodesOf)]
 }
 
-/** What a bounded count may read of a table without an index. */
+/** What a bounded count may read of a table without an index, and what may be looked at in vain along one. */
 const MOST_SCANNED = 30_000
+const MOST_REMOVED = 150_000
 
 function isLongScan(node: PlanNode): boolean {
   const { 'Actual Rows': rows = 0, 'Rows Removed by Filter': removed = 0, 'Actual Loops': loops = 0 } = node
-  return node['Node Type'].endsWith('Seq Scan') && (rows + removed) * loops > MOST_SCANNED
+  return removed * loops > MOST_REMOVED || (node['Node Type'].endsWith('Seq Scan') && (rows + removed) * loops > MOST_SCANNED)
 }
 
 /** How the database carries the statement out, and what it reads doing so. */

@@ -27,6 +27,10 @@ create index if not exists email_sends_by_policy on email_sends (policy, queued_
 create index if not exists email_sends_key_parts on email_sends using gin (dedupe_key gin_trgm_ops);
 create index if not exists email_sends_recipient_parts on email_sends using gin (lower(recipient) gin_trgm_ops);
 
+-- What waits, in the order in which it is called; with all that is asked of it.
+create index if not exists email_sends_waiting on email_sends (greatest(queued_at, send_after), dedupe_key) include (queued_at, send_after)
+  where state = 'queued';
+
 -- The calls of the last hour, and of each stretch of a chart.
 create index if not exists send_attempts_by_time on send_attempts (claimed_at) include (outcome);
 
@@ -42,8 +46,8 @@ create table event_refs (
   event_id bigint not null references webhook_events (id),
   constraint event_refs_once primary key (ref, event_id)
 );
--- Addresses are forgotten with the body that they came in.
-create index event_refs_addresses on event_refs (event_id) where position('@' in ref) > 0;
+-- They are forgotten with the body that they came in.
+create index event_refs_by_event on event_refs (event_id);
 
 -- Each index costs a little with each event, so they are few: a list that names no source looks into each one's.
 create index if not exists webhook_events_by_source on webhook_events (source, status, id);
@@ -59,6 +63,7 @@ drop index webhook_events_by_type;
 drop index webhook_events_by_source;
 drop index source_minutes_verified;
 drop index send_attempts_by_time;
+drop index email_sends_waiting;
 drop index email_sends_recipient_parts;
 drop index email_sends_key_parts;
 drop index email_sends_by_policy;

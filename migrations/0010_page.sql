@@ -16,6 +16,8 @@ create table saved_views (
 create table form_submissions (
   id uuid primary key,
   person text not null,
+  -- The path that it was sent to; its answer is not that of another form.
+  action text not null,
   at timestamptz not null default now(),
   -- Where its answer leads and what it says; null while it is being carried out, and for ever if the process ended meanwhile.
   location text,

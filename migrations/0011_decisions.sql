@@ -14,16 +14,21 @@ create index email_sends_to_review on email_sends (queued_at, dedupe_key) includ
 create index email_sends_reopened on email_sends (claim_token)
   where state = 'needs_review' and (message_id is not null or delivered_at is not null or bounced_at is not null);
 
--- What a sending log that a person has read in covers, and whether it can be trusted to be whole.
+-- What a sending log that a person has read in covers, and whether it can be trusted to be whole; by its last reading, those before it
+-- are in the audit log.
 create table sending_logs (
   id bigint generated always as identity primary key,
   file_sha256 text not null constraint sending_logs_once unique,
-  from_at timestamptz not null,
-  until_at timestamptz not null,
+  -- Its first and its last time; null where no line has one.
+  from_at timestamptz,
+  until_at timestamptz,
   lines integer not null,
   -- Emails of that time which Inboxili has accepted from us, and how many of those the file lacks: a whole file lacks none.
   known integer not null,
   missing integer not null,
+  -- The zone of times that name none, and the column of each field.
+  zone text not null default 'UTC',
+  columns jsonb not null default '{}',
   read_at timestamptz not null default now(),
   read_by text not null,
   via text not null,
@@ -33,9 +38,10 @@ create table sending_logs (
 
 -- Calls of unknown outcome that a whole sending log of their time lacks.
 create table log_absences (
-  attempt uuid primary key references send_attempts (id),
+  attempt uuid not null references send_attempts (id),
   log bigint not null references sending_logs (id),
-  at timestamptz not null default now()
+  at timestamptz not null default now(),
+  primary key (attempt, log)
 );
 
 -- Decisions about many sends: what would change, looked at, then carried out, each by itself.

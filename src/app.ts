@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import express, { type ErrorRequestHandler, type Express } from 'express'
 import helmet from 'helmet'
-import { isStorageAway } from './db.ts'
+import { isPoolFull, isStorageAway } from './db.ts'
 import { type EventRoutesDeps, eventRoutes } from './events/routes.ts'
 import type { Log } from './log.ts'
+import { methodNotAllowed } from './ops/access.ts'
 import { type PageDeps, pageRoutes } from './ops/page/routes.ts'
 import { opsRoutes } from './ops/routes.ts'
 import { sendProblem, sendStorageProblem } from './problem.ts'
@@ -30,6 +31,9 @@ export function createApp({ events, ops, log, trustProxy, notReady, metrics }: A
     const id = typeof given === 'string' && /^[\w.-]{1,64}$/.test(given) ? given : randomUUID()
     res.locals.requestId = id
     res.setHeader('x-request-id', id)
+    // For answers to providers; what stands below sets its own.
+    res.setHeader('X-Content-Type-Options', 'nosniff')
+    res.setHeader('Content-Security-Policy', "default-src 'none'; frame-ancestors 'none'")
     next()
   })
   app.use(eventRoutes(events))
@@ -63,6 +67,7 @@ export function createApp({ events, ops, log, trustProxy, notReady, metrics }: A
     const { text, contentType } = await metrics()
     res.set('Content-Type', contentType).send(text)
   })
+  app.all(['/healthz', '/readyz', '/metrics'], methodNotAllowed('GET, HEAD'))
   app.use(pageRoutes(ops))
   app.use(opsRoutes(ops))
   app.use((_req, res) => sendProblem(res, 404, 'not_found'))
@@ -70,6 +75,10 @@ export function createApp({ events, ops, log, trustProxy, notReady, metrics }: A
   const onError: ErrorRequestHandler = (error, _req, res, _next) => {
     const request = res.locals.requestId
     if (res.headersSent) return void res.destroy()
+    if (isPoolFull(error)) {
+      log.warn({ error, request }, 'too much is asked at once')
+      return sendStorageProblem(res, 'too much is asked at once; try again, and read first what has become of a change', 'busy')
+    }
     if (isStorageAway(error)) {
       log.warn({ error, request }, 'storage is away')
       return sendStorageProblem(res, 'storage does not answer; try again, and read first what has become of it')

@@ -23,10 +23,19 @@ export interface PoolOptions {
   statementTimeout?: number
   /** Milliseconds to wait for a connection; 1 s, as somebody waits for the answer. */
   connectionTimeout?: number
+  /** One statement at a time takes one processor only, and none is spent on compiling it. */
+  isFrugal?: boolean
 }
 
 /** A pool whose waits are bounded: a connection and a statement come within their timeouts, or an error does. */
-export function openPool({ url, name, max, statementTimeout = 10_000, connectionTimeout = 1_000 }: PoolOptions): pg.Pool {
+export function openPool({
+  url,
+  name,
+  max,
+  statementTimeout = 10_000,
+  connectionTimeout = 1_000,
+  isFrugal = false,
+}: PoolOptions): pg.Pool {
   const pool = new pg.Pool({
     connectionString: url,
     application_name: name,
@@ -37,6 +46,7 @@ export function openPool({ url, name, max, statementTimeout = 10_000, connection
     query_timeout: statementTimeout + 1_000,
     idle_in_transaction_session_timeout: 30_000,
     keepAlive: true,
+    ...(isFrugal && { options: '-c max_parallel_workers_per_gather=0 -c jit=off' }),
   })
   // An idle connection that the server closes is replaced by the pool; without a listener it would end the process.
   pool.on('error', () => undefined)
@@ -70,6 +80,14 @@ export async function inTransaction<Result>(pool: pg.Pool, work: (tx: Tx) => Pro
   } finally {
     client.release(broken)
   }
+}
+
+/**
+ * True when no connection of the pool became free in time, as too much is asked at once. The server may be well; one that can't be
+ * reached gives another error to those who try.
+ */
+export function isPoolFull(error: unknown): boolean {
+  return error instanceof Error && error.message === 'timeout exceeded when trying to connect'
 }
 
 /** True when the error means that storage is away or overloaded, so that the same request may succeed later. */

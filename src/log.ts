@@ -12,7 +12,11 @@ export function createLog(level: string, name: string): Log {
     level,
     base: { process: name, pid: process.pid },
     timestamp: pino.stdTimeFunctions.isoTime,
-    formatters: { level: (label) => ({ level: label }) },
+    // People may go by their address.
+    formatters: {
+      level: (label) => ({ level: label }),
+      log: (line) => (typeof line.by === 'string' ? { ...line, by: maskAddresses(line.by) } : line),
+    },
     redact: {
       paths: [
         'headers',

@@ -18,9 +18,13 @@ export async function openMetricsPort(
     )
   })
   await new Promise<void>((done, fail) => {
-    server.once('error', fail)
+    server.once('error', (error: NodeJS.ErrnoException) => {
+      if (error.code === 'EADDRINUSE')
+        error.message = `ONCEHOOK_WORKER_METRICS_PORT: port ${port} on ${host} is in use; each worker of a machine needs one of its own`
+      fail(error)
+    })
     server.listen(port, host, () => {
-      server.off('error', fail)
+      server.removeAllListeners('error')
       done()
     })
   })

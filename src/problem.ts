@@ -29,6 +29,7 @@ export const problemCodes = [
   'body_emptied',
   'rate_limited',
   'query_timeout',
+  'busy',
   'too_many_streams',
   'storage_unavailable',
   'key_unavailable',

@@ -6,6 +6,13 @@ import type { Log } from './log.ts'
 import { isMigrated } from './migrate.ts'
 import { ConfigError, loadEnvFile, readSettings, type Settings } from './settings.ts'
 
+/** A process that works. */
+export interface Running {
+  log: Log
+  /** Ends what runs within the grace time, and everything that was opened. */
+  stop(): Promise<void>
+}
+
 /** Settings with what neither process can do without. */
 type Checked = Settings & { databaseUrl: string }
 

@@ -85,7 +85,7 @@ describe('attaching a report', () => {
       status: 'delivered',
       message_id: 'm_93c',
       delivered_at: at(24),
-      settled_by: 'person:token:ann',
+      settled_by: 'token:ann',
     })
     expect(await attemptsOf(pool, 'k')).toMatchObject([{ outcome: 'unknown', message_id: 'm_93c' }])
     expect(await reportRow(event)).toEqual({ attempt, parked: null, dismissed: false })
@@ -97,7 +97,7 @@ describe('attaching a report', () => {
         from_state: 'needs_review',
         to_state: 'sent',
         evidence: { reason: 'seen in the dashboard' },
-        actor: 'person:token:ann',
+        actor: 'token:ann',
       },
     ])
     expect(await audits()).toEqual([

@@ -299,7 +299,7 @@ describe('twice, at once, and after a crash', () => {
       ...deps,
       enqueueSends: ((tx, sends) => {
         jobs += 1
-        if (jobs === 4) throw new Error('killed')
+        if (jobs >= 4) throw new Error('killed')
         return enqueueSends(tx, sends)
       }) satisfies typeof enqueueSends,
     }
@@ -316,5 +316,27 @@ describe('twice, at once, and after a crash', () => {
     for (const key of keys) expect(await jobsOf(pool, key)).toHaveLength(1)
     expect(await continuePlans(deps)).toBe(0)
     expect(await checkInvariants(pool, 300_000)).toEqual([])
+  })
+
+  test('a send that fails keeps back neither those behind it nor the plans behind its own', async () => {
+    for (const key of keys) await lackedByLog(await unknownSend(key))
+    const first = await plan('retry', keys.slice(0, 3))
+    const second = await plan('retry', keys.slice(3, 5))
+    const failing = {
+      ...deps,
+      enqueueSends: ((tx, sends) =>
+        sends.some(({ key }) => key === keys[0])
+          ? Promise.reject(new Error('it fails each time'))
+          : enqueueSends(tx, sends)) satisfies typeof enqueueSends,
+    }
+    await expect(runPlan(failing, first.id, by)).rejects.toThrow('it fails each time')
+    await pool.query(
+      `update decision_plans set state = 'running', started_at = now() - interval '2 minutes', started_by = 'person:mia', via = 'page'`,
+    )
+
+    await continuePlans(failing)
+
+    expect(await findPlan(pool, first.id)).toMatchObject({ state: 'running', decided: 2, will_change: 1 })
+    expect(await findPlan(pool, second.id)).toMatchObject({ state: 'done', decided: 2 })
   })
 })

@@ -36,7 +36,7 @@ test('trigger posts a signed sample, and the reading commands show what became o
   expect(answers.map((line) => line.slice(0, 4))).toEqual(['200 ', '200 ', '200 '])
   expect(answers.filter((line) => line.startsWith('200 {"status":"accepted"')).length).toBe(1)
   expect(triggered.code).toBe(0)
-  expect([unknown.code, unknown.stderr]).toEqual([78, expect.stringContaining('there is no source "nobody"')])
+  expect([unknown.code, unknown.stderr]).toEqual([2, expect.stringContaining('there is no source "nobody"')])
   expect([sends.code, events.code]).toEqual([0, 0])
   expect(sends.stdout).toContain('cli@example.com')
   expect(events.stdout).toContain('evt_cli')

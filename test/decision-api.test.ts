@@ -65,9 +65,9 @@ describe('a decision over HTTP', () => {
   test('sent with its message ID is settled, and what came of it is answered', async () => {
     const { status, body } = await resolve({ version: 1, decision: 'sent', message_id: 'm-http', reason: 'seen' })
 
-    expect([status, body.status, body.message_id, body.settled_by]).toEqual([200, 'sent', 'm-http', 'person:token:mia'])
+    expect([status, body.status, body.message_id, body.settled_by]).toEqual([200, 'sent', 'm-http', 'token:mia'])
     expect(body.attempts).toMatchObject([{ outcome: 'unknown', message_id: 'm-http' }])
-    expect(body.settlements).toMatchObject([{ grade: 'P', to_state: 'sent', actor: 'person:token:mia' }])
+    expect(body.settlements).toMatchObject([{ grade: 'P', to_state: 'sent', actor: 'token:mia' }])
     const reopened = await call('post', `/v1/sends/${key}/reopen`, { version: body.version, reason: 'wrong line' })
     expect([reopened.status, reopened.body.status]).toEqual([200, 'needs_review'])
     expect((await audited(`send:${key}`)).map(({ action }) => action)).toEqual(['sent', 'reopen'])
@@ -186,7 +186,7 @@ test('sending and matching are switched with the version that was seen, and audi
   const going = await call('post', '/v1/sending', { version: matching.body.version, paused: false, reason: 'it is up' })
 
   expect(before).toMatchObject({ paused: false, reason: null, matching: 'auto' })
-  expect(paused.body).toMatchObject({ paused: true, reason: 'Inboxili is down', by: 'person:token:mia' })
+  expect(paused.body).toMatchObject({ paused: true, reason: 'Inboxili is down', by: 'token:mia' })
   expect([stale.status, stale.body.code]).toEqual([409, 'stale_version'])
   expect(matching.body).toMatchObject({ matching: 'suggest', matching_reason: 'a strange event' })
   expect(going.body).toMatchObject({ paused: false, reason: null, by: null })

@@ -262,7 +262,7 @@ const allCode = [...documents].flatMap(([file, text]) => codeOf(text).map((piece
 test('every npm script that the documents name exists', () => {
   const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> }
   const named = allCode.flatMap(({ piece }) =>
-    [...piece.matchAll(/\bnpm (?:run ([\w-]+)|(start|test)\b)/g)].map(([, run, own]) => run ?? own),
+    [...piece.matchAll(/\bnpm (?:run ([\w:-]+)|(start|test)\b)/g)].map(([, run, own]) => run ?? own),
   )
 
   expect(named.filter((name) => scripts[name ?? ''] === undefined)).toEqual([])

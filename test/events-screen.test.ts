@@ -39,7 +39,7 @@ const hostileRow = await insertEvent(pool, hostile.id, {
   status: 'failed',
 })
 const paid = await insertEvent(pool, 'evt_1042', {
-  redeliveries: 2,
+  redeliveries: 3,
   benign_variants: 1,
   last_redelivered_at: new Date(),
   secret_index: 0,
@@ -78,7 +78,7 @@ test('an event tells by what it was verified, what it caused, and that it came a
 
   expect(text).toContain('verified by secret 1 (fingerprint <code>9c1e</code>)')
   expect(text).toContain('<a href="/ops/sends/invoice%3Aevt_1042%3Apaid">invoice:evt_1042:paid</a>')
-  expect(text).toContain('Redeliveries 2')
+  expect(text).toContain('Redeliveries 3')
   expect((await get(`/ops/events/${paid}?tab=redeliveries`)).text).toMatch(
     /Redelivery, same bytes<\/dt><dd>1<\/dd>\s*<dt>Redelivery, same JSON in other bytes<\/dt><dd>1<\/dd>/,
   )

@@ -119,6 +119,8 @@ const RUN = '0b7f7f4e-9e5c-4a43-8a53-3f0a8e6f4e0d'
 await insertSend(pool, KEY, { state: 'needs_review', version: 4 })
 await insertAttempt(pool, KEY, { outcome: 'unknown', called_at: new Date(), ended_at: new Date() })
 for (let number = 1; number <= 4; number += 1) await insertEvent(pool, `evt_${number}`)
+for (const body of ['x', 'y'])
+  await pool.query(`insert into webhook_conflicts (event, body, body_sha256) values ('4', $1, $1)`, [body])
 await insertReport(pool, '4', {
   message_id: 'm_93c',
   recipient: 'ada@example.com',

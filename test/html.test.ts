@@ -28,6 +28,14 @@ test('C-67 characters that nobody would see are shown by their numbers between t
   expect(written(html`${'\ud800'}`)).toBe('<span class="chip">U+D800</span>')
 })
 
+test('C-67 what must be escaped is, wherever it stands and however much there is of it', () => {
+  expect(written(html`${'"'.repeat(400_000)}`)).toBe('&quot;'.repeat(400_000))
+  expect(written(html`${`a${"<&'>".repeat(2)}b"`}`)).toBe('a&lt;&amp;&#39;&gt;&lt;&amp;&#39;&gt;b&quot;')
+  expect(written(html`${'a<'}${'<a'}${'<'}${'plain'}${''}`)).toBe('a&lt;&lt;a&lt;plain')
+  expect(written(html`${'é<日>😀&'}`)).toBe('é&lt;日&gt;😀&amp;')
+  expect(written(html`${'\u202e'.repeat(3)}${'\u202e<'}`)).toBe(`${'<span class="chip">U+202E</span>'.repeat(4)}&lt;`)
+})
+
 test('nothing is written for what is not there, and lists are written one after the other', () => {
   expect(written(html`${null}${undefined}${false}${0}${''}${[html`<i>a</i>`, 'b<', [1n]]}`)).toBe('0<i>a</i>b&lt;1')
   expect(

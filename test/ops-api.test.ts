@@ -177,6 +177,7 @@ describe('paths and methods', () => {
     `cursor=${Buffer.from('["2026-02-31T00:00:00.000000Z","a"]').toString('base64url')}`,
     `cursor=${Buffer.from('["0000-01-01T00:00:00.000000Z","a"]').toString('base64url')}`,
     'nonsense=1',
+    `cursor=${Buffer.from('["2026-11-29T00:00:00.000000Z","\\ud800"]').toString('base64url')}`,
     'q=%00',
     'q=',
     'limit=1&limit=2',
@@ -357,15 +358,20 @@ describe('one send', () => {
       reports: [{ event: report, kind: 'delivered', message_id: 'm_w', attempt: 1 }],
       settlements: [{ grade: 'A', attempt: 1, event: report, candidates: [{ dedupe_key: key, attempt: 1 }] }],
     })
-    expect(body.timeline.map((moment: { kind: string }) => moment.kind)).toEqual([
-      'received',
-      'follow_up',
-      'queued',
-      'claimed',
-      'call',
-      'answer',
-      'report',
-      'settled',
+    expect(body.timeline.map(({ at, kind, text }: Record<string, string>) => [at?.slice(17, 19), kind, text])).toEqual([
+      [
+        '00',
+        'received',
+        expect.stringMatching(/^Event received: stripe invoice.paid evt_whole, \d+ bytes, sha256 [0-9a-f]{4}…[0-9a-f]{4}/),
+      ],
+      ['00', 'dedupe', 'Decision: New: first time we see evt_whole (2 redeliveries later: same bytes)'],
+      ['01', 'follow_up', 'Follow-up: rule "receipts" for evt_whole → this send'],
+      ['01', 'queued', 'Asked for: by token:test, policy claim'],
+      ['02', 'claimed', 'Claim: key was free → claimed for call 1, policy claim'],
+      ['03', 'call', 'Call 1: POST /api/v1/transactional/send'],
+      ['18', 'answer', 'Call 1: no answer → unknown, m_w'],
+      ['25', 'report', 'Report: delivered, m_w, of call 1, by its own ID (grade A), m_w:delivered'],
+      ['30', 'settled', expect.stringMatching(/^Settled: .* → sent, by report m_w:delivered, grade A, rule v1; 1 candidate$/)],
     ])
     const { rows } = await pool.query('select claim_token from email_sends where dedupe_key = $1', [key])
     expect(JSON.stringify(body)).not.toContain(attempt)
@@ -634,7 +640,7 @@ describe('asking for a send', () => {
 
     expect(answers.map(({ status, body }) => [status, body.code])).toEqual([
       [400, 'invalid_json'],
-      [400, 'invalid_json'],
+      [400, 'invalid_request'],
       [400, 'invalid_request'],
       [400, 'invalid_request'],
       [413, 'body_too_large'],
@@ -713,6 +719,26 @@ describe('waiting for a send', () => {
     const unread = await post('/v1/sends', { dedupe_key: 'wait:4', message }).set('prefer', 'wait=soon')
 
     expect([closed.status, unread.status]).toEqual([200, 202])
+  })
+
+  test('tells nothing to a token that was revoked meanwhile', async () => {
+    const token = await createToken(pool, { name: 'leaving', role: 'sender' })
+    const waiting = supertest(app)
+      .post('/v1/sends')
+      .set({ authorization: `Bearer ${token}`, prefer: 'wait=20' })
+      .send({ dedupe_key: 'wait:revoked', message })
+      .then((answer) => answer)
+    await expect
+      .poll(async () => (await pool.query(`select from email_sends where dedupe_key = 'wait:revoked'`)).rowCount)
+      .toBe(1)
+
+    await pool.query(`update api_tokens set revoked_at = now() where name = 'leaving'`)
+    await pool.query(`update email_sends set state = 'sent', completed_at = now() where dedupe_key = 'wait:revoked'`)
+    const { status, headers, body } = await waiting
+
+    expect([status, body.code]).toEqual([401, 'unauthorized'])
+    expect(headers['www-authenticate']).toBe('Bearer realm="oncehook"')
+    expect(JSON.stringify(body)).not.toContain('ada@example.com')
   })
 
   test('C-47 holds no connection: more callers wait than the pool has connections, and others are answered', async () => {

@@ -1,4 +1,7 @@
 import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, request } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import express, { Router } from 'express'
 import supertest from 'supertest'
 import { expect, test } from 'vitest'
@@ -21,12 +24,13 @@ let until: Promise<void> | undefined
 
 /** A page with one form, which notes what it was asked. */
 function appWith(more: Partial<Action<typeof body>> = {}) {
-  const server: PageServer & { pool: typeof pool } = {
+  const server: PageServer = {
     pool,
     reads: pool,
     log: createLog('silent', 'test'),
     publicUrl: 'https://hooks.example.com',
     now: () => new Date('2026-11-29T14:00:00Z'),
+    storage: { awaySince: undefined },
     frame: { assets: createAssets(), version: '0.0.0', hasSandbox: false },
   }
   const insecure = { ...server, publicUrl: undefined }
@@ -90,6 +94,46 @@ test('a form that is sent twice is carried out once, and both get its answer', a
   expect(first.headers.location).toBe(`/ops/form?q=1&done=${fields.form}#there`)
   expect(second.headers.location).toBe(first.headers.location)
   expect(handled).toEqual(['person:mia 7'])
+})
+
+test('C-68 the ID of a form is answered at the path that it was sent to, and at no other', async () => {
+  handled = []
+  const fields = fresh()
+  await post(fields)
+
+  const answer = await supertest(express().use('/another', appWith()))
+    .post('/another/ops/do')
+    .set({ cookie: cookies.operator, 'sec-fetch-site': 'same-origin' })
+    .type('form')
+    .send(fields)
+
+  expect(answer.status).toBe(409)
+  expect(answer.headers.location).toBeUndefined()
+  expect(handled).toEqual(['person:mia 7'])
+})
+
+test('I18 who may not do it is answered before the body comes', async () => {
+  const server = createServer(appWith({ withFile: true, limit: 5_000_000 })).listen(0)
+  const { port } = server.address() as AddressInfo
+  const asked = request({
+    port,
+    method: 'POST',
+    path: '/ops/do',
+    headers: {
+      cookie: cookies.reader,
+      'sec-fetch-site': 'same-origin',
+      'content-type': 'multipart/form-data; boundary=x',
+      'content-length': '4900000',
+    },
+  })
+  asked.on('error', () => undefined)
+  asked.flushHeaders()
+
+  const [answer] = (await once(asked, 'response')) as [IncomingMessage]
+  asked.destroy()
+  server.close()
+
+  expect(answer.statusCode).toBe(403)
 })
 
 test('of twenty clicks at once one is carried out', async () => {

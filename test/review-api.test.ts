@@ -120,6 +120,8 @@ describe('one decision for many sends', () => {
     {},
     { plan: 'x' },
     { plan: '4dd2f0f4-6d4c-4e1c-8d6a-2c1f2c1b8a11', dry_run: true },
+    { dry_run: true, decision: 'abandoned', reason: 'x', sends: [{ key: '\ud800' }] },
+    { dry_run: true, decision: 'abandoned', reason: 'x', sends: [{ key: 'a\u0000' }] },
     { decision: 'abandoned', reason: 'x', filter: {} },
     { dry_run: false, decision: 'abandoned', reason: 'x', filter: {} },
     { dry_run: true, decision: 'abandoned', filter: {} },
@@ -258,7 +260,7 @@ describe('personal data that the configuration hides', () => {
   test('is masked in every answer to a reader, and shown to an operator', async () => {
     const key = await unknownSend('carol@example.com')
     const event = await insertEvent(pool, 'evt_hidden')
-    const paths = ['/v1/sends?recipient=carol@example.com', `/v1/sends/${key}`, '/v1/review', `/v1/sends/${key}/evidence`]
+    const paths = [`/v1/sends?q=${key}`, `/v1/sends/${key}`, '/v1/review', `/v1/sends/${key}/evidence`]
 
     for (const path of paths) {
       const hidden = await hiding.get(path)

@@ -240,14 +240,14 @@ describe('deciding', () => {
         version: '1',
         decision: 'abandoned',
         reason: '',
-        preset: 'the customer says so',
+        preset: 'the customer says it never came',
         suggestion: 'cant_tell',
       }),
     )
 
     expect(wordsOf(page.text)).toContain('Saved: k1 was not sent, and is left so.')
     expect(await sendRow(pool, 'k1', 'state', 'settled_by')).toEqual({ state: 'abandoned', settled_by: 'person:mia' })
-    expect((await audits())[0]).toMatchObject({ action: 'abandoned', reason: 'the customer says so' })
+    expect((await audits())[0]).toMatchObject({ action: 'abandoned', reason: 'the customer says it never came' })
   })
 
   test('without a reason nothing is saved, and the form comes back', async () => {
@@ -422,7 +422,7 @@ describe('many at once', () => {
 
     const words = wordsOf(checked.text)
     expect(words).toContain('unsent ada@example.com not sent will change')
-    expect(words).toContain('not known to be unsent: send it again one by one')
+    expect(words).toContain('no sending log shows that it was not sent; decide it by itself')
     await follow(await submit(planPath(checked.text), {}))
     expect(await jobsOf(pool, 'unsent')).toHaveLength(1)
     expect(await sendRow(pool, 'unknown', 'state')).toEqual({ state: 'needs_review' })
@@ -523,7 +523,8 @@ describe('the sending log', () => {
     await unknownSend('found')
     await unknownSend('lacking', { recipient: 'bob@example.com' })
     const csv = csvOf(
-      ['m0', 'eve@example.com', 'sent', -3_600],
+      ['m8', 'x@example.org', 'sent', -3_600],
+      ['m0', 'eve@example.com', 'sent', 2],
       ['m1', 'ada@example.com', 'delivered', 24],
       ['m9', 'x@example.org', 'sent', 7_200],
     )
@@ -542,6 +543,19 @@ describe('the sending log', () => {
     expect(wordsOf(settled.text)).toContain('Read: 1 settled as sent')
     expect(await sendRow(pool, 'found', 'status')).toEqual({ status: 'delivered' })
     expect(wordsOf((await get('/ops/review?suggestion=not_sent')).text)).toContain('Suggestion: NOT SENT')
+  })
+
+  test('says of times that are off by how much, and takes nothing as lacking', async () => {
+    await insertSend(pool, 'known', { state: 'sent', recipient: 'eve@example.com', message_id: 'm0' })
+    await insertAttempt(pool, 'known', { recipient: 'eve@example.com', outcome: 'accepted', message_id: 'm0', claimed_at: at(0) })
+    await unknownSend('k1')
+
+    const words = wordsOf(
+      (await upload(csvOf(['m0', 'eve@example.com', 'sent', -18_000], ['m9', 'x@example.org', 'sent', 7_200]), {})).text,
+    )
+
+    expect(words).toContain('Nobody can tell: the times are off by about 5 h, so none of them is used: give the zone.')
+    expect(words).toContain('0 of 0 open sends of that time are lacking')
   })
 
   test('what is no sending log is refused, and so is who may not', async () => {

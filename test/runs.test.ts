@@ -3,7 +3,16 @@ import supertest from 'supertest'
 import { beforeEach, describe, expect, test, vi } from 'vitest'
 import { readConfig, type UserConfig } from '../src/config.ts'
 import type { Db, Tx } from '../src/db.ts'
-import { continueRuns, findRun, planRun, type RunDeps, type RunFilter, startRun, stopRun } from '../src/events/runs.ts'
+import {
+  continueRuns,
+  findRun,
+  oneForecastAtATime,
+  planRun,
+  type RunDeps,
+  type RunFilter,
+  startRun,
+  stopRun,
+} from '../src/events/runs.ts'
 import { emptyOldBodies } from '../src/events/sweeps.ts'
 import { forecastReplay } from '../src/follow-ups/forecast.ts'
 import { openJobs } from '../src/follow-ups/queue.ts'
@@ -213,6 +222,37 @@ describe('a plan', () => {
 
     expect([first.events, first.next_since?.toISOString()]).toEqual([10_000, '2026-11-29T02:46:41.000Z'])
     expect([second.events, second.next_since]).toEqual([2, null])
+  })
+
+  test('leaves out the youngest although rows are numbered only nearly in the order of time', async () => {
+    await storeEvents(10_002)
+    // Each 32 of them the other way round.
+    await pool.query(
+      `update webhook_events set received_at = '2026-11-29T00:00:00Z'::timestamptz + (substr(event_id, 2)::int # 31) * interval '1 s'`,
+    )
+
+    const first = await plan()
+    const second = await plan({ since: first.next_since ?? undefined })
+
+    expect([first.events, first.next_since?.toISOString()]).toEqual([10_000, '2026-11-29T02:46:54.000Z'])
+    expect([second.events, second.next_since]).toEqual([2, null])
+  })
+
+  test.each<Partial<RunFilter>>([
+    { status: ['ignored'] },
+    { status: ['ignored', 'ignored', 'failed'] },
+    { type: 'paid' },
+    { source: 'generic' },
+    { source: 'generic', type: 'paid' },
+    { event_ids: ['n3', 'n1', 'n2'] },
+    { since: new Date(0) },
+    { until: new Date('2999-01-01T00:00:00Z') },
+  ])('takes each event once, whichever way it is found: %j', async (filter) => {
+    await storeEvents(3)
+    for (const id of ['p1', 'p2']) await insertEvent(pool, id, { source: 'generic', status: 'pending', processed_at: null })
+    await insertEvent(pool, 'q1', { source: 'generic', status: 'quarantined', processed_at: null, error: 'a person has to look' })
+
+    expect((await plan(filter)).events).toBe(3)
   })
 
   test('counts as not looked at what time does not suffice for', async () => {
@@ -622,10 +662,10 @@ describe('the API', async () => {
     const begun = Promise.withResolvers<void>()
     const own = app({
       ...deps,
-      forecast: () => {
+      forecast: oneForecastAtATime(() => {
         begun.resolve()
         return held.promise
-      },
+      }),
     })
     const dry = { filter: { source: 'generic' }, dry_run: true }
 

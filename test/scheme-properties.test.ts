@@ -24,7 +24,7 @@ function sampleOf({ definition, kinds, options, secret, privateKeys }: ProviderS
   const sign = signerOf(changes.kinds ?? kinds, secret, privateKeys)
   const type = definition.sample.types.paid ?? 'delivered'
   const id = definition.sample.newId('0123456789abcdef01234567', '0f8fad5b-d9cb-469f-a165-70867728950e')
-  const event = { type, id, about: id, nowSeconds: NOW, email: 'ada@example.com', livemode: true, secret, options }
+  const event = { type, id, about: id, nowSeconds: NOW, happenedSeconds: NOW, email: 'ada@example.com', livemode: true, secret, options }
   return definition.sample.request(event, (signed) => {
     const signature = sign(changes.text?.(Buffer.from(signed as string)) ?? signed)
     if (signature === undefined) throw new Error('this secret can not sign')

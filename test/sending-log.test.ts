@@ -22,13 +22,8 @@ describe('columns', () => {
   })
 
   test.each([
-    [
-      'none for the message',
-      ['to', 'status'],
-      {},
-      ['no column looks like the message_id; name it with --columns message_id=NAME'],
-    ],
-    ['none for the status', ['id', 'to'], {}, ['no column looks like the status; name it with --columns status=NAME']],
+    ['none for the message', ['to', 'status'], {}, ['no column looks like the message_id; name it']],
+    ['none for the status', ['id', 'to'], {}, ['no column looks like the status; name it']],
     ['a given one that is not there', ['id', 'status'], { time: 'When' }, ['the file has no column "When"']],
     ['two of one name', ['ID', 'id', 'status'], {}, ['the file has several columns "ID"; rename one']],
     ['one for two', ['id', 'status'], { recipient: 'id' }, ['one column can’t be two things']],
@@ -50,6 +45,7 @@ describe('a line', () => {
       messageId: 'm_1',
       recipient: 'Ada@Example.com',
       occurredAt: new Date('2026-11-29T14:02:07Z'),
+      namesZone: false,
       subject: 'Your receipt',
     })
   })
@@ -81,6 +77,17 @@ describe('a line', () => {
     'a\u0000@example.com',
   ])('names no recipient in "%s"', (to) => {
     expect(read(to, 'm', 'sent', '', '').recipient).toBeNull()
+  })
+
+  test.each([
+    ['2026-11-29T14:02:07Z', true],
+    ['2026-11-29 14:02:07 utc', true],
+    ['2026-11-29T14:02:07+05:30', true],
+    ['1795960927', true],
+    ['2026-11-29T14:02:07', false],
+    ['2026-11-29 14:02', false],
+  ])('knows whether its time "%s" is certain whatever the zone', (time, namesZone) => {
+    expect(read('a@example.com', 'm', 'sent', time, '').namesZone).toBe(namesZone)
   })
 
   test.each(['', '   ', 'm\u0000', 'x'.repeat(501)])('has no message ID in "%s"', (id) => {

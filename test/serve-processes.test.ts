@@ -41,19 +41,30 @@ const settled = (email: string) =>
 
 test('I19 acknowledges while there is no worker and every query of the API hangs, and works it off later', async () => {
   const token = (
-    await run(['token', 'create', '--role', 'reader', '--name', 'test'], { DATABASE_URL: databaseUrl })
+    await run(['token', 'create', '--role', 'operator', '--name', 'test'], { DATABASE_URL: databaseUrl })
   ).stdout.trim()
   const blocker = await pool.connect()
   await blocker.query('begin; lock table email_sends in access exclusive mode')
   let isBlocked = true
-  const clients = Array.from({ length: 10 }, async () => {
-    while (isBlocked) await fetch(`${first.url}/v1/sends`, { headers: { authorization: `Bearer ${token}` } })
+  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
+  const body = JSON.stringify({
+    dedupe_key: 'asked:i19',
+    message: { to: 'i19-api@example.com', from_email: 'billing@example.com', subject: 'Hi', html_body: '<p>Hi</p>' },
   })
-  await until(async () => {
-    const { rows } = await pool.query(`select from pg_stat_activity where datname = current_database()
-      and application_name = 'oncehook-ops' and wait_event_type = 'Lock'`)
-    return rows.length === 5
-  }, 'every connection of the API is stuck')
+  const clients = Array.from({ length: 16 }, async (_, index) => {
+    while (isBlocked) await fetch(`${first.url}/v1/sends`, index % 2 === 0 ? { headers } : { method: 'POST', headers, body })
+  })
+  const stuck = async (name: string) => {
+    const { rows } = await pool.query(
+      `select from pg_stat_activity where datname = current_database() and application_name = $1 and wait_event_type = 'Lock'`,
+      [name],
+    )
+    return rows.length
+  }
+  await until(
+    async () => (await stuck('oncehook-ops')) === 5 && (await stuck('oncehook-reads')) === 3,
+    'every connection of the API is stuck',
+  )
 
   const answer = await postPayment(first.url, 'i19')
 

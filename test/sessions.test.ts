@@ -92,6 +92,16 @@ describe('a session', () => {
     expect(third.last_seen_at.getTime()).toBeGreaterThanOrEqual(first.last_seen_at.getTime())
   })
 
+  test('a page that refreshes itself keeps nobody signed in', async () => {
+    const token = await signedIn(await addPerson('away-for-long'))
+    await change(token, `last_seen_at = now() - interval '11 hours'`)
+
+    expect(await readSession(pool, token, { isUse: false })).toBeDefined()
+
+    await change(token, `last_seen_at = last_seen_at - interval '61 minutes'`)
+    expect(await readSession(pool, token)).toBeUndefined()
+  })
+
   test('a sign-out ends it at once, and ten at once are audited as one', async () => {
     const token = await signedIn(await addPerson('leaving'))
 

@@ -1,4 +1,7 @@
 import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, request } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import express, { type Express } from 'express'
 import supertest from 'supertest'
 import { describe, expect, test } from 'vitest'
@@ -310,6 +313,59 @@ describe('a form that is sent when the session is over', () => {
     expect(over.text).not.toContain('name="kept"')
   })
 
+  const letters = (bytes: number) => ({ reason: 'x'.repeat(bytes - 'reason='.length) })
+
+  test('I18 is kept up to 20 kB, and what is larger has to be typed again', async () => {
+    const most = await post('/ops/review/decide/x', letters(19_900))
+    const larger = await post('/ops/review/decide/x', letters(20_001))
+    const growing = await post('/ops/review/decide/x', { a: '\u0001'.repeat(5_000) })
+
+    expect([most.status, larger.status, growing.status]).toEqual([401, 401, 401])
+    expect(most.text).toContain('what you sent comes back filled')
+    for (const { text } of [larger, growing]) {
+      expect(text).toContain('Sign in and do it again.')
+      expect(text).not.toContain('name="kept"')
+      expect(text.length).toBeLessThan(5_000)
+    }
+  })
+
+  test('I18 a body that is too large is not read: who says so is answered before it comes', async () => {
+    const server = createServer(app).listen(0)
+    const { port } = server.address() as AddressInfo
+    const asked = request({
+      port,
+      method: 'POST',
+      path: '/ops/review/decide/x',
+      headers: {
+        'content-type': 'application/x-www-form-urlencoded',
+        'content-length': '399000',
+        'sec-fetch-site': 'same-origin',
+        'x-forwarded-for': anAddress(),
+      },
+    })
+    asked.on('error', () => undefined)
+    asked.flushHeaders()
+
+    const [answer] = (await once(asked, 'response')) as [IncomingMessage]
+    asked.destroy()
+    server.close()
+
+    expect(answer.statusCode).toBe(401)
+  })
+
+  test('I18 from one address only so many are taken in a minute, and others are not kept out', async () => {
+    const flooding = appOf()
+    const from = (address: string) => post('/ops/review/decide/x', { a: 'b' }, { 'x-forwarded-for': address }, flooding)
+    const statuses: number[] = []
+    for (let count = 0; count < 61; count += 1) statuses.push((await from('203.0.113.9')).status)
+
+    expect(statuses).toEqual([...Array<number>(60).fill(401), 429])
+    const refused = await from('203.0.113.9')
+    expect([refused.headers['retry-after'], refused.text.includes('Too many forms from this address')]).toEqual(['60', true])
+    expect((await from('203.0.113.10')).status).toBe(401)
+    expect((await supertest(flooding).get('/ops/sign-in').set('x-forwarded-for', '203.0.113.9')).status).toBe(200)
+  })
+
   test('C-68 what another site has sent is not shown again', async () => {
     const foreign = await post('/ops/sends/a/resolve', fields, { 'sec-fetch-site': 'cross-site' })
 
@@ -322,6 +378,7 @@ describe('a form that is sent when the session is over', () => {
     { kept_path: '/v1/sends', kept: '[["a","b"]]' },
     { kept_path: '/ops/sends', kept: 'not JSON' },
     { kept_path: '/ops/sends', kept: '[["a",{"b":1}]]' },
+    { kept_path: '/ops/sends', kept: `[["a","${'x'.repeat(20_000)}"]]` },
   ])('what could not have been carried is forgotten: %j', async (carried) => {
     if (!(await findPerson(pool, 'carrier'))) await addPerson('carrier')
 

@@ -112,6 +112,7 @@ describe('GET /v1/sources', () => {
           warnings: [],
           last_verified_at: null,
           last_24_hours: { accepted: 0, duplicate: 0, quarantined: 0, refused: 0, other: 0 },
+          conflicts: 0,
           refused: [],
           secrets: [
             {
@@ -333,7 +334,7 @@ describe('oncehook sources', () => {
     expect(stdout.split('\n')).toEqual([
       'stripe   Stripe   live mode   /webhooks/stripe',
       'Last verified 2026-12-07 12:00:00 UTC',
-      'Last 24 hours: 1 accepted · 0 duplicate · 0 quarantined · 1 refused · 0 other',
+      'Last 24 hours: 1 accepted · 0 duplicate · 0 quarantined · 1 refused · 0 other · 0 conflicts',
       expect.stringMatching(/^ {2}refused 1 time, last about 2026-12-07 12:00:00 UTC: signature_mismatch: ./),
       `  secret 1  ${current}  in use: verified 1 time, last 2026-12-07 12:00:00 UTC`,
       `  secret 2  ${old}  safe to remove: verified 1 time, last 2026-11-29 12:00:00 UTC`,

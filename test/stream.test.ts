@@ -33,7 +33,8 @@ const looksLater: (() => number)[] = []
 function listenTo(changes = changesWith()) {
   const ending = new AbortController()
   ends.push(() => ending.abort())
-  const batches = changes.listen(ending.signal)
+  // Each is somebody else.
+  const batches = changes.listen(ending.signal, `one:${ends.length}`)
   if (!batches) throw new Error('too many listen')
   const heard: Change[] = []
   const done = (async () => {
@@ -167,18 +168,33 @@ describe('changes', () => {
     const [one, two] = [new AbortController(), new AbortController()]
     ends.push(() => two.abort())
 
-    const taken = [changes.listen(one.signal), changes.listen(two.signal), changes.listen(two.signal)]
+    const taken = [changes.listen(one.signal, 'mia'), changes.listen(two.signal, 'mia'), changes.listen(two.signal, 'mia')]
     one.abort()
 
     expect(taken.map((batches) => batches !== undefined)).toEqual([true, true, false])
-    expect(changes.listen(two.signal)).toBeDefined()
+    expect(changes.listen(two.signal, 'mia')).toBeDefined()
+  })
+
+  test('I18 take five listeners of one session or token, and leave the rest to others', async () => {
+    const changes = changesWith()
+    const [first, others] = [new AbortController(), new AbortController()]
+    ends.push(() => others.abort())
+    const isTaken = (by: string) => changes.listen(others.signal, by) !== undefined
+
+    changes.listen(first.signal, 'session:a')
+    const taken = Array.from({ length: 5 }, () => isTaken('session:a'))
+
+    expect(taken).toEqual([true, true, true, true, false])
+    expect(isTaken('session:b')).toBe(true)
+    first.abort()
+    expect([isTaken('session:a'), isTaken('session:a')]).toEqual([true, false])
   })
 
   test('I18 keep no more than so much for a slow reader, and tell it to look at everything', async () => {
     const changes = changesWith()
     const ending = new AbortController()
     ends.push(() => ending.abort())
-    const slow = changes.listen(ending.signal)
+    const slow = changes.listen(ending.signal, 'mia')
     const { of } = listenTo(changes)
     await expect.poll(() => of('stats')).toHaveLength(1)
 

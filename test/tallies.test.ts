@@ -323,9 +323,9 @@ describe('the sweep of old minutes', () => {
     await fill(1, 34, 'days')
     await fill(1, 10_050, 'minutes', 35)
 
-    expect(await forgetOldMinutes(pool)).toBe(10_050)
+    expect(await forgetOldMinutes(pool, 35)).toBe(10_050)
     expect((await minutes()).length).toBe(34)
-    expect(await forgetOldMinutes(pool)).toBe(0)
+    expect(await forgetOldMinutes(pool, 35)).toBe(0)
   })
 
   test('forgets the times of the answers as well', async () => {
@@ -335,14 +335,14 @@ describe('the sweep of old minutes', () => {
        from generate_series(34, 36) number, (values (''), ('stripe')) as sources (source)`,
     )
 
-    expect(await forgetOldMinutes(pool)).toBe(4)
+    expect(await forgetOldMinutes(pool, 35)).toBe(4)
     expect((await times()).map(({ source }) => source).sort()).toEqual(['', 'stripe'])
   })
 
   test('may run in many workers at once', async () => {
     await fill(1, 2_000, 'minutes', 36)
 
-    const forgotten = await Promise.all(Array.from({ length: 8 }, () => forgetOldMinutes(pool)))
+    const forgotten = await Promise.all(Array.from({ length: 8 }, () => forgetOldMinutes(pool, 35)))
 
     expect(forgotten.reduce((sum, count) => sum + count, 0)).toBe(2_000)
     expect(await minutes()).toEqual([])

@@ -1,8 +1,7 @@
 import { describe, expect, test } from 'vitest'
+import { type AnswerFacts, answerSentence } from '../src/ops/answer.ts'
 import {
-  type AnswerFacts,
   ageText,
-  answerSentence,
   attemptLabels,
   countText,
   dedupeLabels,

@@ -42,12 +42,25 @@ export async function listEventsCommand(db: Db, options: ListEventsOptions): Pro
   return { stdout: options.json ? jsonOutput(page) : rowsText(page.events, options), stderr, exitCode: 0 }
 }
 
-/** `oncehook events show ID`: the same event as `GET /v1/events/:id`. */
+/** `oncehook events show ID`: the same event as `GET /v1/events/:id`; by the provider's own ID too, where one event has it. */
 export async function showEventCommand(db: Db, id: string, options: OutputOptions): Promise<CommandResult> {
   const rowId = readRowId(id)
-  const event = rowId === undefined ? undefined : await findEvent(db, rowId)
+  const byRow = rowId === undefined ? undefined : await findEvent(db, rowId)
+  const named = byRow ? [] : await listNamed(db, id)
+  const [only, ...more] = named
+  if (only && more.length > 0) {
+    const stderr = `oncehook: several events have the id ${visible(id)}; name one by its row\n`
+    return { stdout: options.json ? jsonOutput({ events: named }) : rowsText(named, options), stderr, exitCode: 1 }
+  }
+  const event = byRow ?? (only && (await findEvent(db, only.id)))
   if (!event) return { stdout: '', stderr: `oncehook: no event has the id ${visible(id)}\n`, exitCode: 1 }
   return { stdout: options.json ? jsonOutput(event) : eventText(event, options), stderr: '', exitCode: 0 }
+}
+
+/** The newest events that their providers named so. */
+async function listNamed(db: Db, id: string): Promise<EventRow[]> {
+  const filter = eventFilter(() => new Date()).safeParse({ event_id: id, limit: '20' })
+  return filter.success ? (await listEvents(db, filter.data)).events : []
 }
 
 function rowsText(events: readonly EventRow[], options: OutputOptions): string {

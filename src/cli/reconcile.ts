@@ -2,11 +2,11 @@ import { createReadStream } from 'node:fs'
 import type pg from 'pg'
 import type { CommandResult } from '../cli.ts'
 import { reasonSchema } from '../ops/decide-send.ts'
+import { type ReconciledLog, reconcileLog, timesOffText } from '../ops/reconcile-log.ts'
 import { countText, type Label, listTimeText } from '../ops/words.ts'
 import { CsvError } from '../sends/csv.ts'
-import { readSendingLog } from '../sends/log-file.ts'
-import { type LineFinding, type Reconciled, reconcile } from '../sends/reconcile.ts'
-import { type Columns, isZone, type LogField, logFields } from '../sends/sending-log.ts'
+import type { LineFinding } from '../sends/reconcile.ts'
+import { isZone, type LogField, logFields } from '../sends/sending-log.ts'
 import { systemUser } from './environment.ts'
 import { jsonOutput, manyText, type OutputOptions, table, tabSeparated, tag, usageError, visible, words } from './output.ts'
 import { createProgress } from './progress.ts'
@@ -41,56 +41,52 @@ export async function reconcileCommand(
   const reason = apply ? reasonSchema.safeParse(options.reason ?? '') : undefined
   if (reason?.success === false) return usageError(reason.error.issues.map(({ message }) => ({ path: 'reason', message })))
 
-  const log = await readSendingLog(createReadStream(path), given.columns, logZone).catch((error: unknown) => {
-    if (error instanceof CsvError) return { problem: error.message }
-    if (typeof (error as NodeJS.ErrnoException).code === 'string') return { problem: "can't be read" }
-    throw error
-  })
-  if ('problem' in log) return { stdout: '', stderr: `oncehook: ${visible(path)}: ${visible(log.problem)}\n`, exitCode: 2 }
-
-  say(`${columnsText(log.header, log.columns, given.columns)}\n`)
-  say(`${manyText(log.lines.length, 'line')}; times without a zone are taken as ${logZone}\n`)
   const by = reason?.success ? { actor: options.by ?? systemUser(), via: 'cli', reason: reason.data } : undefined
   const progress = createProgress('reconcile', options)
-  let done = 0
-  const onProgress = (so: number, of: number) => {
-    done = so
-    // Between two decisions, each of which is a transaction of its own.
-    options.interrupted?.throwIfAborted()
-    progress.show(so, of)
-  }
-  const reconciled = await reconcile({ pool, fileSha256: log.sha256, isExclusive, by, onProgress }, log.lines)
+  let [done, all] = [0, 0]
+  const reconciled = await reconcileLog({ pool, isExclusive: () => isExclusive }, readFrom(path), {
+    columns: given.columns,
+    zone: logZone,
+    by,
+    howToName: (field) => `name it with --columns ${field}=NAME`,
+    onRead({ columns, lines }) {
+      all = lines
+      say(`${columnsText(columns, given.columns)}\n`)
+      say(`${manyText(lines, 'line')}; times without a zone are taken as ${logZone}\n`)
+    },
+    onProgress(so, of) {
+      done = so
+      // Between two decisions, each of which is a transaction of its own.
+      options.interrupted?.throwIfAborted()
+      progress.show(so, of)
+    },
+  })
     .catch((error: unknown) => {
       if (!options.interrupted?.aborted || error !== options.interrupted.reason) throw error
       return undefined
     })
     .finally(progress.clear)
-  if (!reconciled) return interruptedAfter(done, log.lines.length, apply)
-  const { lines: findings } = reconciled
+  if (!reconciled) return interruptedAfter(done, all, apply)
+  if ('problem' in reconciled)
+    return { stdout: '', stderr: `oncehook: ${visible(path)}: ${visible(reconciled.problem)}\n`, exitCode: 2 }
 
-  const count = (...outcomes: string[]) => findings.filter(({ outcome }) => outcomes.includes(outcome)).length
-  const summary = {
-    settles: count('settles'),
-    adds: count('adds'),
-    known: count('known'),
-    look: count('look'),
-    nothing: count('nothing'),
-  }
-  const stdout = options.json
-    ? jsonOutput({
-        file_sha256: log.sha256,
-        applied: apply,
-        columns: namesOf(log.header, log.columns),
-        summary,
-        coverage: reconciled.coverage,
-        lines: findings,
-      })
-    : findingsText(findings, apply, options)
+  const { lines: findings, summary } = reconciled
+  // The API's object, which leaves out no line here.
+  const stdout = options.json ? jsonOutput({ ...reconciled, lines_left_out: 0 }) : findingsText(findings, apply, options)
   const isNews = summary.settles + summary.adds > 0 || reconciled.coverage.absent.length > 0
   const hint = apply ? '' : isNews ? 'Nothing was changed; --apply --reason TEXT does it.\n' : 'Nothing to change.\n'
   const counts = `${countText(summary.settles)} ${apply ? 'settled' : 'to settle'} · ${countText(summary.adds)} with something new · ${countText(summary.known)} known already · ${countText(summary.look)} for a person · ${countText(summary.nothing)} without effect`
   const stderr = words(`${coverageText(reconciled, apply, options)}\n${counts}\n${hint}`, options)
   return { stdout, stderr, exitCode: 0 }
+}
+
+/** The file, piece by piece; that it can't be read is the file's fault, and not storage's. */
+async function* readFrom(path: string): AsyncGenerator<Uint8Array> {
+  try {
+    yield* createReadStream(path)
+  } catch {
+    throw new CsvError("can't be read")
+  }
 }
 
 function interruptedAfter(done: number, of: number, isApplied: boolean): CommandResult {
@@ -103,8 +99,8 @@ function interruptedAfter(done: number, of: number, isApplied: boolean): Command
 }
 
 /** `1,310 rows, 28 Nov 00:00 – 29 Nov 00:00 UTC · 11 open sends in range: 8 found → sent · 2 absent → suggested not sent · 1 ambiguous`. */
-function coverageText({ lines, coverage }: Reconciled, isApplied: boolean, { zone }: OutputOptions): string {
-  const { from, until, open, absent, missing } = coverage
+function coverageText({ lines, coverage }: ReconciledLog, isApplied: boolean, { zone }: OutputOptions): string {
+  const { from, until, open, absent, missing, times_off_by_minutes: off } = coverage
   const found = new Set(lines.flatMap(({ outcome, dedupe_key }) => (outcome === 'settles' && dedupe_key) || [])).size
   const ambiguous = Math.max(0, open - found - absent.length)
   const rowsOf = lines.filter(({ outcome }) => outcome === 'look').length
@@ -117,6 +113,7 @@ function coverageText({ lines, coverage }: Reconciled, isApplied: boolean, { zon
     `${countText(absent.length)} absent → ${isApplied ? 'now ' : ''}suggested not sent`,
     ...(ambiguous > 0 ? [`${countText(ambiguous)} ambiguous${rowsOf > 0 ? ` (${manyText(rowsOf, 'row')})` : ''}`] : []),
     ...(missing > 0 ? [`the file lacks ${manyText(missing, 'email')} that went out, so nothing is taken as absent`] : []),
+    ...(off === null ? [] : [timesOffText(off)]),
   ]
   return parts.join(' · ')
 }
@@ -133,14 +130,11 @@ function givenColumns(text: string | undefined): { columns: Partial<Record<LogFi
   return { columns }
 }
 
-const namesOf = (header: readonly string[], columns: Columns) =>
-  Object.fromEntries(logFields.map((field) => [field, header[columns[field] ?? -1] ?? null]))
-
-function columnsText(header: readonly string[], columns: Columns, given: Partial<Record<LogField, string>>): string {
+function columnsText(columns: ReconciledLog['columns'], given: Partial<Record<LogField, string>>): string {
   const texts = logFields.map((field) => {
-    const place = columns[field]
-    if (place === undefined) return `${field} = none`
-    return `${field} = "${visible(header[place] ?? '')}"${given[field] === undefined ? ' (guessed)' : ''}`
+    const name = columns[field]
+    if (name === null) return `${field} = none`
+    return `${field} = "${visible(name)}"${given[field] === undefined ? ' (guessed)' : ''}`
   })
   return `Columns: ${texts.join(', ')}`
 }

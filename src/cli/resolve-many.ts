@@ -5,8 +5,8 @@ import { createLog } from '../log.ts'
 import { CONFIRMED_FROM, type DecisionPlan, findPlan, type PlanRequest, planDecisions, runPlan } from '../ops/bulk-decisions.ts'
 import { reasonSchema } from '../ops/decide-send.ts'
 import { readRunId } from '../ops/filters.ts'
-import { countText, type Label } from '../ops/words.ts'
-import { type Verdict, verdicts } from '../sends/suggest.ts'
+import { countText, type Label, skippedWords, verdictWords } from '../ops/words.ts'
+import { verdicts } from '../sends/suggest.ts'
 import { systemUser } from './environment.ts'
 import { jsonOutput, manyText, type OutputOptions, table, tabSeparated, tag, usageError, words } from './output.ts'
 import { confirmed, decisions, type ResolveOptions } from './resolve.ts'
@@ -97,19 +97,7 @@ const labels = {
   skipped: { word: 'Skipped', icon: '–', ascii: '-', tone: 'quiet' },
 } as const satisfies Record<DecisionPlan['sends'][number]['result'], Label>
 
-const verdictWords: Record<Verdict, string> = { sent: 'sent', not_sent: 'not sent', cant_tell: "can't tell" }
-
 type Skipped = DecisionPlan['sends'][number]['skipped']
-
-const skippedWords: Record<NonNullable<Skipped>, string> = {
-  not_found: 'no send has this key',
-  changed: 'changed meanwhile',
-  in_flight: 'is being sent, or waits for it',
-  already_decided: 'needs no decision',
-  suggestion_differs: 'the evidence speaks for another decision',
-  not_known_unsent: 'no sending log shows that it was not sent; decide it by itself',
-  message_taken: 'its message belongs to another call',
-}
 
 function planText({ sends }: DecisionPlan, options: OutputOptions): string {
   const why = (skipped: Skipped) => (skipped === null ? '' : skippedWords[skipped])

@@ -1,7 +1,7 @@
 import type { Run } from '../events/runs.ts'
 import type { Forecast } from '../follow-ups/forecast.ts'
 import type { RunEmails } from '../ops/run-queries.ts'
-import { countText, eventLabels, sendLabels, zonedTimeText } from '../ops/words.ts'
+import { countText, eventLabels, prospectWords, sendLabels, zonedTimeText } from '../ops/words.ts'
 import type { Status } from '../sends/lifecycle.ts'
 import { manyText, type OutputOptions, visible, words } from './output.ts'
 
@@ -82,20 +82,6 @@ const stateWords: Record<Run['state'], string> = {
   running: 'Running',
   stopped: 'Stopped',
   done: 'Done',
-}
-
-const prospectWords: Record<keyof Forecast['events'], string> = {
-  wants_emails: 'want emails',
-  no_rule: 'match no rule',
-  no_email: 'match a rule that wants no email',
-  fails: 'fail: a rule throws, or builds no usable key',
-  needs_confirm: "have to be confirmed first, which a dry run doesn't do",
-  settles: 'are delivery events',
-  read_anew: 'are to be read anew',
-  pending: 'wait to be processed already',
-  emptied: 'have lost their body to retention',
-  source_gone: 'are of a source that is not configured',
-  not_looked_at: 'not looked at: time was up',
 }
 
 const shortWords: typeof prospectWords = {

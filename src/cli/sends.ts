@@ -1,12 +1,13 @@
 import type { CommandResult } from '../cli.ts'
 import type { Config } from '../config.ts'
 import type { Db } from '../db.ts'
-import { createFingerprints, type Fingerprints, readFingerprintKey } from '../events/fingerprint.ts'
+import { createFingerprints, readFingerprintKey } from '../events/fingerprint.ts'
+import { answerSentence } from '../ops/answer.ts'
 import { problemsOf, sendFilter } from '../ops/filters.ts'
 import { findSend, listSends, type Send, type SendRow } from '../ops/send-queries.ts'
 import { findStory, type SendStory } from '../ops/send-story.ts'
-import type { SecretText } from '../ops/story-lines.ts'
-import { answerSentence, durationText, exactTimeText, sendLabels, timeText } from '../ops/words.ts'
+import { secretTextOf } from '../ops/story-lines.ts'
+import { durationText, exactTimeText, sendLabels, timeText } from '../ops/words.ts'
 import type { Suggestion } from '../sends/suggest.ts'
 import { resolveLine } from './command-line.ts'
 import {
@@ -62,17 +63,12 @@ export async function showSendCommand(
   const send = key.includes('\0') ? undefined : await findSend(db, key, options.sendsPerMinute)
   if (!send) return { stdout: '', stderr: `oncehook: no send has the key ${visible(key)}\n`, exitCode: 1 }
   if (options.json) return { stdout: jsonOutput(send), stderr: '', exitCode: 0 }
-  const story = await findStory(db, send, secretText(sources, createFingerprints(await readFingerprintKey(db))))
+  const story = await findStory(
+    db,
+    send,
+    secretTextOf(() => sources, createFingerprints(await readFingerprintKey(db))),
+  )
   return { stdout: sendText(send, story, options), stderr: '', exitCode: 0 }
-}
-
-/** Which secret of a source it is, where the configuration knows it. */
-function secretText(sources: Config['sources'], fingerprints: Fingerprints): SecretText {
-  return (name, fingerprint) => {
-    const secrets = sources.get(name)?.secrets ?? []
-    const place = fingerprints(secrets).indexOf(fingerprint)
-    return place < 0 ? `secret ${fingerprint}` : `secret ${place + 1} of ${secrets.length}`
-  }
 }
 
 function rowsText(sends: readonly SendRow[], options: OutputOptions): string {

@@ -85,7 +85,7 @@ function sourceText(source: SourceRow, options: OutputOptions): string {
     [name, ...(is_configured ? [title, `${mode} mode`, url] : ['not configured any more'])].join('   '),
     ...warnings.map((warning) => painted({ text: say(visible(`Warning: ${warning}`)), tone: 'ask' }, options)),
     say(source.last_verified_at === null ? 'Never verified' : `Last verified ${at(source.last_verified_at)}`),
-    say(`Last 24 hours: ${counts.join(' · ')}`),
+    say(`Last 24 hours: ${[...counts, manyText(source.conflicts, 'conflict')].join(' · ')}`),
     ...refused.map(({ cause, explanation, count, last_at }) =>
       say(visible(`  refused ${manyText(count, 'time')}, last about ${at(last_at)}: ${cause}: ${explanation}`)),
     ),

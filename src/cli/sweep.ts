@@ -1,16 +1,12 @@
 import type pg from 'pg'
 import type { CommandResult } from '../cli.ts'
-import { emptyOldBodies, forgetOldMinutes, sweepEvents } from '../events/sweeps.ts'
-import { findEventsWithoutJob, findSendsWithoutJob, openJobs } from '../follow-ups/queue.ts'
-import { forgetOldSubmissions } from '../ops/page/submissions.ts'
-import { forgetOldSignIns } from '../ops/sessions.ts'
-import { sweepSends } from '../sends/sweeps.ts'
-import type { Settings } from '../settings.ts'
+import type { Config } from '../config.ts'
+import { createRecorder } from '../events/record.ts'
+import { openJobs } from '../follow-ups/queue.ts'
+import { isWanted } from '../follow-ups/rules.ts'
+import { createLog } from '../log.ts'
+import { type SweepDeps, sweepsOf } from '../sweeps.ts'
 import { jsonOutput, type OutputOptions, table, tabSeparated, visible } from './output.ts'
-
-export type SweepSettings = Pick<Settings, 'staleAfterMs' | 'reviewAfterMs' | 'keepBodiesDays'> & { databaseUrl: string }
-
-const MINUTES_KEPT_DAYS = 35
 
 const meanings: Record<string, string> = {
   staleClaims: 'claims without a call, queued again',
@@ -18,33 +14,44 @@ const meanings: Record<string, string> = {
   orphanSends: 'waiting sends that got a job',
   resends: 'sends of policy prefer_duplicate, called again',
   joinedMessages: 'delivery events that found their send late',
+  restores: 'noticed that the database was restored: sending is held',
   orphanEvents: 'pending events that got a job',
+  batches: 'batches of replays',
+  plans: 'plans of decisions that their process had left',
   emptied: 'old bodies emptied',
   forgotten: 'old rows of what the sources answered',
+  oldForms: 'forms that were sent days ago',
   signIns: 'sessions, links and tries of passwords that are over',
 }
 
-/** `oncehook sweep`: what the workers do every half minute, once and now. One sweep that fails keeps no other from running. */
+/**
+ * `oncehook sweep`: what the workers do every half minute, once and now. One sweep that fails keeps no other from running. Without a
+ * configuration nothing settles by recipient, and no replay goes on.
+ */
 export async function sweepCommand(
   pool: pg.Pool,
-  { databaseUrl, keepBodiesDays, ...times }: SweepSettings,
-  isExclusive: boolean,
+  settings: SweepDeps['settings'] & { databaseUrl: string },
+  config: Config | undefined,
   options: OutputOptions,
 ): Promise<CommandResult> {
-  const jobs = await openJobs(databaseUrl)
-  const sweeps: Record<string, () => Promise<object>> = {
-    sends: () => sweepSends(pool, jobs.enqueueSends, { ...times, isExclusive }, findSendsWithoutJob),
-    events: async () => ({ orphanEvents: await sweepEvents(pool, findEventsWithoutJob, jobs.enqueueEvents) }),
-    bodies: async () => ({ emptied: await emptyOldBodies(pool, keepBodiesDays) }),
-    minutes: async () => ({ forgotten: await forgetOldMinutes(pool, MINUTES_KEPT_DAYS) }),
-    forms: async () => ({ forgotten: await forgetOldSubmissions(pool) }),
-    'sign-ins': async () => ({ signIns: await forgetOldSignIns(pool) }),
-  }
+  const jobs = await openJobs(settings.databaseUrl)
+  const sweeps = sweepsOf({
+    pool,
+    jobs,
+    replay: config && {
+      recorder: createRecorder(pool, jobs),
+      config: () => config,
+      isWanted: (source, type) => isWanted(config, source, type),
+    },
+    settings,
+    isExclusive: () => config?.account === 'exclusive',
+    log: createLog('silent', 'cli'),
+  })
   const changed: Record<string, Record<string, number>> = {}
   let stderr = ''
-  for (const [name, sweep] of Object.entries(sweeps)) {
+  for (const { name, run } of sweeps) {
     try {
-      changed[name] = { ...(await sweep()) }
+      changed[name] = { ...(await run()) }
     } catch (error) {
       stderr += `oncehook: the sweep of ${name} failed: ${visible(error instanceof Error ? error.message : String(error))}\n`
     }

@@ -2,6 +2,7 @@ import type pg from 'pg'
 import type { CommandResult } from '../cli.ts'
 import { type Db, inTransaction } from '../db.ts'
 import { reasonSchema } from '../ops/decide-send.ts'
+import { MOST_COUNTED } from '../ops/filters.ts'
 import { findSending, type Sending } from '../ops/sending-queries.ts'
 import { countText, zonedTimeText } from '../ops/words.ts'
 import { type Switched, switchMatching, switchSending } from '../sends/hold.ts'
@@ -63,7 +64,10 @@ function sendingText(sending: Sending, options: OutputOptions): string {
       matching === 'auto' ? `Matching settles by itself${why}` : `Matching only suggests${why}`,
       options,
     ),
-    words(`${countText(waiting)} waiting to be sent · ${countText(needs_review)} need a decision`, options),
+    words(
+      `${countText(waiting, MOST_COUNTED)} waiting to be sent · ${countText(needs_review, MOST_COUNTED)} need a decision`,
+      options,
+    ),
     '',
   ].join('\n')
 }

@@ -9,18 +9,29 @@ export interface TriggerOptions {
   /** Without one the types are listed that are known. */
   type?: string
   id?: string
+  /** The ID of an earlier sample: another event of the same object. */
+  about?: string
   email?: string
   count?: number
   /** Where the keys stand that a running start takes for those of providers that sign by a key of their own. */
   testKeysPath?: string | undefined
 }
 
+/** What a sample whose ID is given says of when it happened: whenever it is posted again, its bytes are the same. */
+const GIVEN_AT_SECONDS = Date.UTC(2026, 0, 1) / 1000
+
 /** `oncehook trigger`: signs a sample event as its provider would, and posts it. */
 export async function triggerCommand(
   source: Source,
-  { url, type, id, email, count = 1, testKeysPath }: TriggerOptions,
+  { url, type, id, about, email, count = 1, testKeysPath }: TriggerOptions,
 ): Promise<CommandResult> {
   if (type === undefined) return { stdout: knownTypes(source), stderr: '', exitCode: 0 }
+  if (about !== undefined && !providers.get(source.provider.name)?.sample.tellsAbout)
+    return {
+      stdout: '',
+      stderr: `oncehook: --about: samples of ${source.provider.name} are each of an object of their own\n`,
+      exitCode: 2,
+    }
   const secret = source.secrets[0] ?? ''
   const { headers, body, query } = sampleRequest({
     provider: source.provider.name,
@@ -30,7 +41,8 @@ export async function triggerCommand(
     nowSeconds: Math.floor(Date.now() / 1000),
     livemode: source.mode === 'live',
     ...(testKeysPath !== undefined && { privateKeys: readTestKeys(testKeysPath) }),
-    ...(id !== undefined && { id }),
+    ...(id !== undefined && { id, happenedSeconds: GIVEN_AT_SECONDS }),
+    ...(about !== undefined && { about }),
     ...(email !== undefined && { email }),
   })
   const answers = await Promise.all(

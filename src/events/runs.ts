@@ -1,6 +1,7 @@
 import type pg from 'pg'
 import { type Db, inTransaction, type Tx } from '../db.ts'
 import { isOnlyBytes, type ReplayDeps, replayEvent, requeueEvents } from './replay.ts'
+import { findEventsOfRun } from './run-events.ts'
 
 /** Which events a run takes. */
 export interface RunFilter {
@@ -16,6 +17,28 @@ export interface RunFilter {
 export interface RunDeps extends ReplayDeps {
   /** What a replay of these events would do, by counts; writes nothing. */
   forecast(events: readonly string[]): Promise<object>
+}
+
+/** Another forecast is under way in this process. */
+export class ForecastBusyError extends Error {}
+
+/** For the end of a promise: nothing when another forecast is under way. */
+export function busyOrThrow(error: unknown): undefined {
+  if (!(error instanceof ForecastBusyError)) throw error
+}
+
+/** A forecast runs the rules in the process that answers requests: one at a time, whoever asks; others get a ForecastBusyError. */
+export function oneForecastAtATime(forecast: RunDeps['forecast']): RunDeps['forecast'] {
+  let isUnderWay = false
+  return async (events) => {
+    if (isUnderWay) throw new ForecastBusyError('another dry run is under way')
+    isUnderWay = true
+    try {
+      return await forecast(events)
+    } finally {
+      isUnderWay = false
+    }
+  }
 }
 
 /** A replay of many events, under the names of its columns. */
@@ -49,31 +72,14 @@ const PLAN_GOOD_FOR_MINUTES = 15
 
 /** Picks the events that match now, oldest first, and keeps them as a plan that can be carried out for a while. */
 export async function planRun(deps: RunDeps, filter: RunFilter, withForecast: boolean, actor: string): Promise<Run> {
-  // No name, so that it is planned for its own filters.
-  const { rows } = await deps.pool.query<{ id: string; received_at: Date }>(
-    `select id, received_at from webhook_events
-     where ($1::text is null or source = $1) and ($2::text is null or type = $2) and status = any ($3)
-       and ($4::timestamptz is null or received_at >= $4) and ($5::timestamptz is null or received_at < $5)
-       and ($6::text[] is null or event_id = any ($6))
-     order by received_at, id limit $7`,
-    [
-      filter.source ?? null,
-      filter.type ?? null,
-      filter.status,
-      filter.since ?? null,
-      filter.until ?? null,
-      filter.event_ids ?? null,
-      MOST_EVENTS + 1,
-    ],
-  )
-  const events = rows.slice(0, MOST_EVENTS).map(({ id }) => id)
+  const { ids: events, nextSince } = await findEventsOfRun(deps.pool, filter, MOST_EVENTS)
   const forecast = withForecast ? await deps.forecast(events) : null
   // Plans that nobody carried out go with the next one.
   const { rows: kept } = await deps.pool.query<{ id: string }>(
     `with forgotten as (delete from runs where state = 'planned' and expires_at < now())
      insert into runs (filter, events, next_since, forecast, created_by, expires_at)
      values ($1, $2, $3, $4, $5, now() + $6::int * interval '1 minute') returning id`,
-    [JSON.stringify(filter), events, rows[MOST_EVENTS]?.received_at ?? null, forecast, actor, PLAN_GOOD_FOR_MINUTES],
+    [JSON.stringify(filter), events, nextSince, forecast, actor, PLAN_GOOD_FOR_MINUTES],
   )
   const run = await findRun(deps.pool, kept[0]?.id ?? '')
   if (!run) throw new Error('a plan that was kept has vanished')

@@ -18,9 +18,9 @@ export async function sweepEvents(
 const MOST_AT_ONCE = 5_000
 
 /**
- * Empties bodies and headers of closed events older than this, and forgets the addresses they named, until all are or the process stops. The rows stay for ever, as they
- * make a redelivery months later harmless. What is pending, failed, quarantined, parked or in conflict keeps its body. Answers how
- * many were emptied.
+ * Empties bodies and headers of closed events older than this, and forgets what they named but the object they are about, until all
+ * are or the process stops. The rows stay for ever, as they make a redelivery months later harmless. What is pending, failed,
+ * quarantined, parked or in conflict keeps its body. Answers how many were emptied.
  */
 export async function emptyOldBodies(db: Db, keepDays: number, stopping?: AbortSignal): Promise<number> {
   let emptied = 0
@@ -30,7 +30,7 @@ export async function emptyOldBodies(db: Db, keepDays: number, stopping?: AbortS
 }
 
 /** Forgets what the sources answered longer ago than this, and how fast. Answers how many rows went. */
-export async function forgetOldMinutes(db: Db, days = 35, stopping?: AbortSignal): Promise<number> {
+export async function forgetOldMinutes(db: Db, days: number, stopping?: AbortSignal): Promise<number> {
   let forgotten = 0
   for (let last = MOST_AT_ONCE; last === MOST_AT_ONCE && !stopping?.aborted; forgotten += last) {
     const { rowCount } = await db.query(
@@ -63,13 +63,13 @@ async function forgetOldTimes(db: Db, days: number): Promise<number> {
 async function emptySome(db: Db, keepDays: number): Promise<number> {
   const { rowCount } = await db.query(
     `with old as (
-       select id from webhook_events events
+       select id, object_ref from webhook_events events
        where received_at < now() - $1::int * interval '1 day' and body_emptied_at is null and status in ('processed', 'ignored')
          and not exists (select from webhook_conflicts where event = events.id)
          and not exists (select from delivery_reports where event = events.id and attempt is null)
        order by received_at limit $2 for update skip locked
      ), forgotten as (
-       delete from event_refs using old where event_id = old.id and position('@' in ref) > 0
+       delete from event_refs using old where event_id = old.id and ref is distinct from lower(btrim(object_ref))
      )
      update webhook_events events set body = null, headers = '{}', body_emptied_at = now() from old where events.id = old.id`,
     [keepDays, MOST_AT_ONCE],

@@ -11,7 +11,7 @@ import { type EnqueueSends, triggerSend, type Urgency } from '../sends/trigger.t
 import { askConfirm, askRule, textOf, type Wanted } from './answers.ts'
 import { batchEvents, type Closing, type EventBatches } from './event-batches.ts'
 import { noteRefs, refsIn } from './event-refs.ts'
-import { metaOf, rulesFor, type StoredEvent } from './stored-event.ts'
+import { metaOf, payloadIfReadable, rulesFor, type StoredEvent } from './stored-event.ts'
 
 export interface ProcessDeps {
   pool: pg.Pool
@@ -198,11 +198,17 @@ async function noteFollowUp(
   })
 }
 
-/** The event can't be processed as things are: visible at once. Answers whether it is to be tried again. */
+/**
+ * The event can't be processed as things are: visible at once, and found by what it names. Answers whether it is to be tried again.
+ */
 async function fail(deps: ProcessDeps, event: StoredEvent, error: string, isFinal: boolean): Promise<boolean> {
-  await deps.pool.query(
-    `update webhook_events set status = $2, error = $3 where id = $1 and status = 'pending' and processed_at is null`,
-    [event.id, isFinal ? 'failed' : 'pending', error],
-  )
+  const payload = payloadIfReadable(deps.config(), event)
+  await inTransaction(deps.pool, async (tx) => {
+    await tx.query(
+      `update webhook_events set status = $2, error = $3 where id = $1 and status = 'pending' and processed_at is null`,
+      [event.id, isFinal ? 'failed' : 'pending', error],
+    )
+    await noteRefs(tx, event, payload)
+  })
   return !isFinal
 }

@@ -1,5 +1,8 @@
 import type { Config, EventMeta, FollowUpRule, Source } from '../config.ts'
 import type { Db } from '../db.ts'
+import { parseJson } from '../providers/json.ts'
+import { requestOf } from '../providers/provider.ts'
+import { payloadOf } from '../providers/read-events.ts'
 
 /** An event as the rules' functions need it. */
 export interface StoredEvent {
@@ -59,6 +62,19 @@ export async function findEvent(
     values: [id],
   })
   return rows[0]
+}
+
+/** What it says, as far as that can be read, even if nobody knows its source any more. */
+export function payloadIfReadable({ sources }: Config, { source: name, headers, body, event_id }: StoredEvent): unknown {
+  if (body === null) return undefined
+  const provider = sources.get(name)?.provider
+  try {
+    if (provider) return payloadOf(provider, requestOf(headers, body), event_id)
+  } catch {
+    // A provider may throw at what it doesn't know.
+  }
+  const parsed = parseJson(body)
+  return parsed.ok ? parsed.value : undefined
 }
 
 /** The rules that an event is for: those of its source and type, unless it is of the other mode than its source. */

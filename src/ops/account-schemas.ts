@@ -70,7 +70,7 @@ export const auditRowSchema = z
     id: rowId,
     at: instant,
     actor: z.string(),
-    via: z.string().meta({ description: '`page`, `api` or `cli`' }),
+    via: z.string().meta({ description: '`page`, `api`, `cli`, or `oncehook` for what happened by itself' }),
     action: z.string(),
     subject: z.string(),
     reason: nothingOrText,

@@ -1,14 +1,20 @@
+import { isUtf8 } from 'node:buffer'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import express, { type Request, type RequestHandler, type Response, Router } from 'express'
+import { z } from 'zod'
 import type { Config } from '../config.ts'
 import { sendProblem } from '../problem.ts'
+import { excessOf } from '../providers/json.ts'
 import { callerOf, isStillAllowed, methodNotAllowed, only } from './access.ts'
 import { problemsOf } from './filters.ts'
 import { maskFor } from './personal-data.ts'
 import { type Asked, methods, type Refusal, type Route, refuse } from './route.ts'
 
-const MAX_DEPTH = 200
+/** Of a JSON body; the largest that means anything is a plan of 500 sends. Each costs time, in which nobody else is answered. */
+const MOST_VALUES = 5_000
+/** Enough for `{}`. */
+const EMPTY_BYTES = 100
 /** PostgreSQL ended a statement that took longer than its pool allows. */
 const QUERY_CANCELED = '57014'
 
@@ -23,17 +29,34 @@ export function apiRouter(routes: readonly Route[], deps: ApiDeps): Router {
   const router = Router({ caseSensitive: true, strict: true })
   for (const [path, group] of Map.groupBy(routes, (route) => route.path)) {
     const at = router.route(path)
-    for (const route of group) at[route.method](only(...route.roles), ...bodyParser(route), handlerOf(route, deps))
+    for (const route of group) at[route.method](only(...route.roles), bodyParser(route), handlerOf(route, deps))
     const allowed = methods.filter((method) => group.some((route) => route.method === method))
     at.all(methodNotAllowed(allowed.map((method) => (method === 'get' ? 'GET, HEAD' : method.toUpperCase())).join(', ')))
   }
   return router
 }
 
-function bodyParser({ body }: Route): RequestHandler[] {
-  if (!body) return []
-  return [body.type ? express.raw({ type: body.type, limit: body.limit }) : express.json({ limit: body.limit })]
+function bodyParser({ body }: Route): RequestHandler {
+  if (!body) return noBody
+  if (body.type) return express.raw({ type: body.type, limit: body.limit })
+  return express.json({ limit: body.limit, strict: false, verify: (_req, _res, bytes, charset) => checkJson(bytes, charset) })
 }
+
+/** Throws, as the parser itself does, for what must not be parsed. */
+function checkJson(bytes: Buffer, charset: string): void {
+  const type = charset !== 'utf-8' ? 'charset.unsupported' : isUtf8(bytes) ? excessOf(bytes, MOST_VALUES) : 'not_utf8'
+  if (type !== undefined) throw Object.assign(new Error(type), { type })
+}
+
+const parseEmpty = express.json({ type: () => true, limit: EMPTY_BYTES, inflate: false })
+/** Where no body is declared, nothing and `{}` pass: a field that does nothing must not look as if it did. */
+const noBody: RequestHandler = (req, res, next) =>
+  parseEmpty(req, res, (error?: unknown) => {
+    if (error === undefined && isEmpty.safeParse(req.body ?? {}).success) return next()
+    sendProblem(res.set('Connection', 'close'), 400, 'invalid_request', 'takes no body')
+  })
+
+const isEmpty = z.strictObject({})
 
 function handlerOf(route: Route, deps: ApiDeps): RequestHandler {
   return async (req, res) => {
@@ -63,31 +86,32 @@ function handlerOf(route: Route, deps: ApiDeps): RequestHandler {
 function read(route: Route, req: Request, res: Response, { config, stopping }: ApiDeps): Asked | undefined {
   const refuse = (errors: { path: string; message: string }[], detail?: string) =>
     void sendProblem(res, 400, 'invalid_request', detail, { errors })
-  const query = route.query?.safeParse(req.query)
-  if (query?.success === false) return refuse(problemsOf(query.error))
-  if (route.body && !route.body.type && isTooDeep(req.body))
-    return void sendProblem(res, 400, 'invalid_request', 'the body is nested too deeply')
-  const body = route.body?.schema.safeParse(req.body)
-  if (body?.success === false) {
-    const type = route.body?.type ?? 'application/json'
-    const detail =
-      req.body === undefined ? `needs a ${type === 'text/csv' ? 'CSV' : 'JSON'} body with Content-Type: ${type}` : undefined
-    return refuse(problemsOf(body.error), detail)
+  const query = (route.query ?? isEmpty).safeParse(req.query)
+  if (!query.success) return refuse(problemsOf(query.error))
+  if (route.body && req.body === undefined) {
+    const type = route.body.type ?? 'application/json'
+    const detail = `needs a ${type === 'text/csv' ? 'CSV' : 'JSON'} body with Content-Type: ${type}`
+    return refuse([{ path: 'Content-Type', message: `must be ${type}` }], detail)
   }
+  const body = route.body?.schema.safeParse(req.body)
+  if (body?.success === false) return refuse(problemsOf(body.error))
   const seen = route.versioned ? versionSeen(body?.data, req.get('if-match')) : undefined
   if (typeof seen === 'object') return refuse([seen])
   const params = route.params?.safeParse(req.params)
   if (params?.success === false) return void sendProblem(res, 404, 'not_found', route.missing)
   const caller = callerOf(res)
+  const mask = maskFor(caller.role, config())
+  const hidden = mask.problemsOf(query.data)
+  if (hidden.length > 0) return refuse(hidden)
   let signal: AbortSignal | undefined
   return {
     params: params?.data,
-    query: query?.data,
+    query: query.data,
     body: body?.data,
     version: seen,
     caller,
     isStillAllowed: () => isStillAllowed(res),
-    mask: maskFor(caller.role, config()),
+    mask,
     actor: `token:${caller.name}`,
     // Set by the app for every request; locals are untyped.
     requestId: res.locals.requestId as string,
@@ -111,16 +135,6 @@ function versionSeen(body: unknown, ifMatch: string | undefined): number | { pat
   if (version !== undefined && version !== Number(tag))
     return { path: 'version', message: 'is another one than that of If-Match' }
   return Number(tag)
-}
-
-/** Whether a value is nested so deeply that walking it by recursion could end the stack. */
-function isTooDeep(value: unknown): boolean {
-  let level = [value]
-  for (let depth = 0; level.length > 0; depth += 1) {
-    if (depth > MAX_DEPTH) return true
-    level = level.flatMap((inner) => (inner !== null && typeof inner === 'object' ? Object.values(inner) : []))
-  }
-  return false
 }
 
 /** Aborted when the client goes away or the process stops. */

@@ -7,7 +7,7 @@ export interface AuditRow {
   at: Date
   /** `person:NAME`, `token:NAME`, `system`, or the name that the command line was given. */
   actor: string
-  /** `page`, `api` or `cli`. */
+  /** `page`, `api`, `cli`, or `oncehook` for what happened by itself. */
   via: string
   action: string
   /** What was changed: `send:KEY`, `event:ID`, `person:NAME`, `token:ID` … */

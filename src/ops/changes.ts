@@ -22,11 +22,13 @@ export interface ChangesDeps {
   beatMs?: number
   /** How many may listen at once; 100. */
   mostListeners?: number
+  /** How many of these by one session or token; 5. */
+  mostOfOne?: number
 }
 
 export interface Changes {
-  /** What changes from now on, in batches, until the signal is aborted; undefined when too many listen already. */
-  listen(signal: AbortSignal): AsyncGenerator<Change[]> | undefined
+  /** What changes from now on, in batches, until the signal is aborted; undefined when too many listen already, or too many by this one. */
+  listen(signal: AbortSignal, by: string): AsyncGenerator<Change[]> | undefined
 }
 
 /** So many a reader may fall behind before it has to look at everything. */
@@ -35,6 +37,8 @@ const MOST_KEPT = 1_000
 const OVERVIEW_EVERY_MS = 2_000
 
 interface Listener {
+  /** Whose it is. */
+  by: string
   /** By what it is of, so that only the latest word counts. */
   waiting: Map<string, Change>
   wake(): void
@@ -51,6 +55,7 @@ export function createChanges({
   everyMs = 500,
   beatMs = 15_000,
   mostListeners = 100,
+  mostOfOne = 5,
 }: ChangesDeps): Changes {
   const listeners = new Set<Listener>()
   let timer: NodeJS.Timeout | undefined
@@ -68,7 +73,9 @@ export function createChanges({
       : []
     if (performance.now() < overviewDueAt) return changes
     overviewDueAt = performance.now() + OVERVIEW_EVERY_MS
-    const overview = await findOverview()
+    const overview = await findOverview().catch((error: unknown) => log.debug({ error }, 'looking for the overview failed'))
+    // What was found beside it is told all the same.
+    if (!overview) return changes
     const text = JSON.stringify({ ...overview, at: undefined })
     const isNew = text !== shown
     shown = text
@@ -116,9 +123,10 @@ export function createChanges({
   }
 
   return {
-    listen(signal) {
-      if (listeners.size >= mostListeners) return undefined
-      const listener: Listener = { waiting: new Map(), wake: () => undefined }
+    listen(signal, by) {
+      const ofOne = [...listeners].filter((listener) => listener.by === by)
+      if (listeners.size >= mostListeners || ofOne.length >= mostOfOne) return undefined
+      const listener: Listener = { by, waiting: new Map(), wake: () => undefined }
       listeners.add(listener)
       const end = () => {
         // Here too, as whoever has not begun to read never ends it.

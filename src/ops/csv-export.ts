@@ -36,17 +36,21 @@ export async function exportCsv(
     wanted.list,
     JSON.stringify(filter),
   ])
-  const { columns, findPage } = sourceOf(reads, wanted)
+  const { columns, findPage } = sourceOf(reads, wanted, mask)
   return csvOf(columns, findPage, mask)
 }
 
-function sourceOf(reads: pg.Pool, { list, filter }: Export): { columns: string[]; findPage(next: string | null): Promise<Page> } {
+function sourceOf(
+  reads: pg.Pool,
+  { list, filter }: Export,
+  mask: Mask,
+): { columns: string[]; findPage(next: string | null): Promise<Page> } {
   switch (list) {
     case 'sends':
       return {
         columns: Object.keys(sendRowSchema.omit({ eta: true }).shape),
         async findPage(next) {
-          const { sends, next_cursor } = await listSends(reads, pageAt(filter, next))
+          const { sends, next_cursor } = await listSends(reads, { ...pageAt(filter, next), withoutAddresses: mask.isOn })
           return { rows: sends, next_cursor }
         },
       }

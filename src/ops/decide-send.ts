@@ -19,12 +19,14 @@ export const reasonSchema = z
   .refine((text) => text.isWellFormed(), 'must be text')
   .transform((text) => text.replace(/\p{Cc}+/gu, ' ').trim())
   .pipe(z.string().min(1, 'must say why'))
+  .meta({ description: 'Why, for the audit', override: { minLength: 1, pattern: '[^\\s\\u0000-\\u001f\\u007f-\\u009f]' } })
 
 export const messageIdSchema = z
   .string()
   .min(1)
   .max(500)
   .refine((text) => text.isWellFormed() && !/\p{Cc}/u.test(text), 'must be text without control characters')
+  .meta({ description: "Inboxili's ID of the email", override: { pattern: '^[^\\u0000-\\u001f\\u007f-\\u009f]*$' } })
 
 /** Carries out a person's decision, however it was asked for: once, logged, and with the events that waited for it matched again. */
 export async function decideSend(

@@ -1,6 +1,7 @@
 import { createRequire } from 'node:module'
 import { dirname } from 'node:path'
 import { Router } from 'express'
+import { methodNotAllowed } from './access.ts'
 import type { OpenApiDocument } from './openapi.ts'
 
 const require = createRequire(import.meta.url)
@@ -37,5 +38,5 @@ export function docsRoutes(document: OpenApiDocument): Router {
     .get('/docs', (_req, res) => void res.type('html').send(page))
     .get('/docs/start.js', (_req, res) => void res.type('text/javascript').send(start))
   for (const file of files) router.get(`/docs/${file}`, (_req, res) => res.sendFile(file, { root: SWAGGER, maxAge: 3_600_000 }))
-  return router
+  return router.all(['/openapi.json', '/docs'], methodNotAllowed('GET, HEAD'))
 }

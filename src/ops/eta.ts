@@ -22,7 +22,8 @@ export async function findEtas(
     name: 'find-etas',
     text: `with waiting as (
         select dedupe_key, send_after, row_number() over (order by greatest(queued_at, send_after), dedupe_key) as place
-        from (select dedupe_key, queued_at, send_after from email_sends where state = 'queued' order by queued_at limit $3) as line
+        from (select dedupe_key, queued_at, send_after from email_sends where state = 'queued'
+          order by greatest(queued_at, send_after), dedupe_key limit $3) as line
       )
       select dedupe_key, date_trunc('milliseconds', greatest(send_after,
         greatest(now(), (select max(next_at) from rate_slots)) + (place - 1) * $2::float8 * interval '1 ms')) as eta

@@ -1,6 +1,7 @@
 import type { Db } from '../db.ts'
+import { findIdBounds } from '../events/id-bounds.ts'
 import type { Status } from '../sends/lifecycle.ts'
-import { findIdBounds, searchEvents } from './event-search.ts'
+import { searchEvents } from './event-search.ts'
 import { type EventFilter, type EventStatus, encodeCursor, MOST_COUNTED } from './filters.ts'
 
 // Read-only.

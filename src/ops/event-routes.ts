@@ -3,9 +3,10 @@ import { z } from 'zod'
 import type { Replayed } from '../events/replay.ts'
 import { exportCsv } from './csv-export.ts'
 import { asCsv, csvReply } from './csv-reply.ts'
+import { findConflictBody } from './event-facts.ts'
 import { findEvent, findEventBody, listEvents } from './event-queries.ts'
 import { eventPageSchema, eventSchema, replayedSchema } from './event-schemas.ts'
-import { eventFilter, eventRow } from './filters.ts'
+import { eventFilter, eventRow, rowIdSchema } from './filters.ts'
 import { type Route, refuse, reply, route } from './route.ts'
 
 export interface EventRouteDeps {
@@ -73,6 +74,27 @@ export function eventRoutes({ pool, reads, replay, now }: EventRouteDeps): Route
         if (!found.body) return refuse(410, 'body_emptied', 'retention has emptied this body')
         const headers = { 'Content-Disposition': `attachment; filename="event-${id}.bin"` }
         return { status: 200, type: 'application/octet-stream', content: found.body, headers }
+      },
+    }),
+    route({
+      id: 'findConflictBody',
+      method: 'get',
+      path: '/v1/events/:id/conflicts/:conflict/body',
+      tag,
+      summary: 'The bytes of a conflict of an event',
+      roles: ['reader', 'operator'],
+      params: params.extend({
+        conflict: rowIdSchema.meta({ description: 'Its `id` in `conflicts` of the event', example: '2' }),
+      }),
+      missing: 'no conflict of this event has this id',
+      answers: { 200: { description: 'The body, as an attachment', others: { 'application/octet-stream': 'the bytes' } } },
+      problems: { 403: ['forbidden'] },
+      async handle({ params: { id, conflict }, mask }) {
+        if (mask.isOn) return refuse(403, 'forbidden', 'personal data is hidden from role reader')
+        const body = await findConflictBody(reads, id, conflict)
+        if (!body) return undefined
+        const headers = { 'Content-Disposition': `attachment; filename="event-${id}-conflict-${conflict}.bin"` }
+        return { status: 200, type: 'application/octet-stream', content: body, headers }
       },
     }),
     route({

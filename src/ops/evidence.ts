@@ -84,7 +84,8 @@ export async function findEvidence(db: Db, key: string, now = new Date()): Promi
   const { match_key, last_call_at, ...seen } = send
   const { rows: calls } = await db.query<Call>(
     `select number, outcome, called_at, ended_at, error, message_id, logs.read_at as log_read_at, logs.read_by as log_read_by
-     from send_attempts left join log_absences on attempt = send_attempts.id left join sending_logs logs on logs.id = log
+     from send_attempts left join lateral (select logs.* from log_absences join sending_logs logs on logs.id = log
+       where attempt = send_attempts.id order by read_at desc, logs.id desc limit 1) logs on true
      where dedupe_key = $1 order by number`,
     [key],
   )

@@ -10,12 +10,14 @@ export type EventStatus = (typeof eventStatuses)[number]
 const MAX_ID = 9_223_372_036_854_775_807n
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 }
 
-/** PostgreSQL's texts hold no NUL. */
-export const text = z
-  .string()
-  .min(1)
-  .max(1_000)
-  .refine((value) => !value.includes('\0'), 'must not contain NUL')
+/** PostgreSQL's texts hold neither NUL nor half a character. */
+export const isStorable = (value: string): boolean => value.isWellFormed() && !value.includes('\0')
+const UNSTORABLE = 'must not contain NUL or half a character'
+
+export const text = z.string().min(1).max(1_000).refine(isStorable, UNSTORABLE)
+
+/** A send's key in a body. */
+export const givenKey = z.string().min(1).max(512).refine(isStorable, UNSTORABLE)
 
 export const limit = z
   .string()
@@ -43,20 +45,31 @@ const listOf = <const Word extends string>(words: readonly Word[]) =>
     })
     .meta({ description: `Comma list of ${words.map((word) => `\`${word}\``).join(', ')}` })
 
+/** A day that no calendar has is one of the next month to JavaScript. */
+const isDay = (day: string) => new Date(day).toISOString().startsWith(day)
+
 const INSTANT = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?$/
+
+/** Both, for programs. */
+const SINCE_PATTERN = String.raw`^([0-9]{1,5}[mhd]|[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?(Z|[+ -][0-9]{2}:[0-9]{2})?)?)$`
 
 /** `30m`, `24h` or `7d` before now, or an instant, in UTC unless it says otherwise. */
 const since = (now: () => Date) =>
   z
     .string()
-    .meta({ description: '`30m`, `24h` or `7d` before now, or an ISO 8601 time', example: '24h' })
+    .meta({
+      description:
+        'Minutes, hours or days before now (`30m`, `24h`, `7d`), or an ISO 8601 day or time, in UTC where it names no zone',
+      example: '24h',
+      override: { pattern: SINCE_PATTERN },
+    })
     .transform((value, context) => {
       const [, count, unit] = /^(\d{1,5})([mhd])$/.exec(value) ?? []
       if (count && unit) return new Date(now().getTime() - Number(count) * UNIT_MS[unit as keyof typeof UNIT_MS])
       // A plus sign that wasn't encoded in a query string arrives as a blank.
       const [instant, time, , , zone] = INSTANT.exec(value.replace(' ', '+')) ?? []
       const date = new Date(instant === undefined ? Number.NaN : time && !zone ? `${instant}Z` : instant)
-      if (!Number.isNaN(date.getTime())) return date
+      if (instant !== undefined && !Number.isNaN(date.getTime()) && isDay(instant.slice(0, 10))) return date
       context.addIssue({ code: 'custom', message: 'must be an ISO 8601 time, or like 30m, 24h or 7d' })
       return z.NEVER
     })
@@ -95,13 +108,13 @@ export const cursor = <Place extends z.ZodType>(place: Place) =>
 /** The ID of a row in a path. */
 export const rowIdSchema = z
   .string()
-  .refine((id) => readRowId(id) !== undefined)
-  .meta({ example: '4' })
+  .refine((id) => readRowId(id) !== undefined, 'must be the ID of a row, as a string of digits')
+  .meta({ example: '4', override: { pattern: '^[0-9]{1,19}$' } })
 
 /** A send's key in a path. */
 export const sendKey = z
   .string()
-  .refine((key) => !key.includes('\0'))
+  .refine(isStorable)
   .meta({ description: 'The key, percent-encoded', example: 'invoice:INV-1042:paid' })
 
 /** An event's row in a path. */
@@ -142,7 +155,10 @@ export const sendFilter = (now: () => Date) =>
     limit,
     cursor: cursor(z.tuple([microseconds, text])).optional(),
   })
-export type SendFilter = z.output<ReturnType<typeof sendFilter>>
+export type SendFilter = z.output<ReturnType<typeof sendFilter>> & {
+  /** `q` is not looked for among addresses, for who may not see them. */
+  withoutAddresses?: boolean | undefined
+}
 
 export const eventFilter = (now: () => Date) =>
   z.strictObject({
@@ -194,12 +210,18 @@ export const replayFilter = (now: () => Date) =>
 
 /** What is wrong with an input, by place; the input's own values are not repeated. */
 export function problemsOf(error: z.ZodError): { path: string; message: string }[] {
+  return error.issues.flatMap((issue) => problemsOfIssue(issue)).slice(0, 20)
+}
+
+function problemsOfIssue(issue: z.core.$ZodIssue, within: readonly PropertyKey[] = []): { path: string; message: string }[] {
+  const path = [...within, ...issue.path]
   const at = (path: readonly PropertyKey[]) => path.map(String).join('.').slice(0, 200)
-  return error.issues
-    .flatMap((issue) =>
-      issue.code === 'unrecognized_keys'
-        ? issue.keys.map((key) => ({ path: at([...issue.path, key]), message: 'unknown field' }))
-        : [{ path: at(issue.path), message: issue.message }],
-    )
-    .slice(0, 20)
+  if (issue.code === 'unrecognized_keys') return issue.keys.map((key) => ({ path: at([...path, key]), message: 'unknown field' }))
+  if (issue.code !== 'invalid_union') return [{ path: at(path), message: issue.message }]
+  // Of several forms that it may have, the one that it comes closest to.
+  const forms = issue.errors.map((issues) => issues.flatMap((inner) => problemsOfIssue(inner, path)))
+  const [closest] = forms.toSorted((one, other) => one.length - other.length)
+  if (closest) return closest
+  const words = 'options' in issue && Array.isArray(issue.options) ? issue.options.map(String).join(', ') : undefined
+  return [{ path: at(path), message: words === undefined ? issue.message : `must be one of ${words}` }]
 }

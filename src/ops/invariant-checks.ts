@@ -198,7 +198,7 @@ export const checks: readonly Check[] = [
     name: "a person's decision without its audit",
     invariant: 'I12',
     sql: `select dedupe_key as subject from email_sends sends
-      where (state = 'abandoned' and policy <> 'unguarded' or settled_by like 'person:%')
+      where (state = 'abandoned' and policy <> 'unguarded' or settled_by ~ '^(person|token):')
         and not exists (select from audit_log where subject = 'send:' || dedupe_key)`,
   },
   {

@@ -23,14 +23,29 @@ interface Readings {
   /** Those that wait for their batch. */
   waiting?(): { requests: number; bytes: number }
   sendsPerMinute?: number
+  /** The names of the sources that there are now. */
+  sources?(): Iterable<string>
   /** With what the library tells of the process itself. */
   isWholeProcess?: boolean
   /** The others on the same port: each answers for all. */
   siblings?: Siblings | undefined
 }
 
+/** How a webhook request may be answered. */
+const RESULTS = ['accepted', 'duplicate', 'quarantined', 'refused', 'not_recorded', 'overloaded', 'key_unavailable']
+const BAD_BODIES = ['bad_body', 'broken_compression', 'body_too_large', 'unsupported_encoding', 'aborted']
+/** Those of every provider; the others there are only where they have been seen. */
+const CAUSES = ['missing_signature', 'malformed_signature', 'signature_mismatch']
+
 /** The metrics of one `serve`. Labels are names from the configuration and results, never anything that a sender chose. */
-export function createMetrics({ pools = {}, waiting, sendsPerMinute, isWholeProcess, siblings }: Readings = {}): Metrics {
+export function createMetrics({
+  pools = {},
+  waiting,
+  sendsPerMinute,
+  sources,
+  isWholeProcess,
+  siblings,
+}: Readings = {}): Metrics {
   const own = new Registry()
   const registers = [own]
   // What is the same whoever tells it.
@@ -41,6 +56,10 @@ export function createMetrics({ pools = {}, waiting, sendsPerMinute, isWholeProc
     help: 'Answers to webhook requests, by source and result.',
     labelNames: ['source', 'result'],
     registers,
+    // From the start, so that the first burst is a rise, and not where a new series begins.
+    collect() {
+      for (const source of sources?.() ?? []) for (const result of [...RESULTS, ...BAD_BODIES]) this.inc({ source, result }, 0)
+    },
   })
   const seconds = new Histogram({
     name: 'oncehook_webhook_answer_seconds',
@@ -53,6 +72,9 @@ export function createMetrics({ pools = {}, waiting, sendsPerMinute, isWholeProc
     help: 'Webhook requests answered with 401, by source and cause.',
     labelNames: ['source', 'cause'],
     registers,
+    collect() {
+      for (const source of sources?.() ?? []) for (const cause of CAUSES) this.inc({ source, cause }, 0)
+    },
   })
   const batches = new Histogram({
     name: 'oncehook_batch_events',

@@ -24,15 +24,18 @@ const about = `Webhooks in, each event recorded once; emails out, each sent at m
 
 **Decisions.** Each says which version of the row was seen, by \`version\` or by \`If-Match\` with the ETag; if it has changed since, the answer is 409 \`stale_version\` and nothing has been done.
 
-Times are ISO 8601 in UTC. IDs of rows are strings of digits. Every answer has an \`x-request-id\`, which stands in the log too.`
+**Bodies.** JSON is UTF-8, with at most 5,000 values and 200 levels. A path that declares no body takes none, or \`{}\`.
+
+Times are ISO 8601 in UTC. IDs of rows are strings of digits. Every answer has an \`x-request-id\`, which stands in the log too. A method that a path doesn't have is 405 \`method_not_allowed\`, with \`Allow\`. What Node itself can't read (400, 408, 431 for headers over 16 kB) has no body of ours.`
 
 /** What may happen to every call under /v1. */
 const common: Readonly<Record<number, readonly ProblemCode[]>> = {
+  400: ['invalid_request'],
   401: ['unauthorized'],
   403: ['forbidden'],
   429: ['rate_limited'],
   500: ['internal_error'],
-  503: ['storage_unavailable'],
+  503: ['storage_unavailable', 'busy'],
 }
 const ofBody: typeof common = {
   400: ['invalid_request', 'invalid_json', 'bad_body'],
@@ -63,7 +66,6 @@ export function problemsOfRoute(route: Route): Map<number, readonly ProblemCode[
     }
   }
   add(common)
-  if (route.query || route.params) add({ 400: ['invalid_request'] })
   if (route.method === 'get') add({ 503: ['query_timeout'] })
   if (route.body) add(ofBody)
   if (route.missing !== undefined) add({ 404: ['not_found'] })
@@ -75,19 +77,16 @@ function operationOf(route: Route): ZodOpenApiOperationObject {
   const responses: ZodOpenApiResponsesObject = {}
   for (const [status, answer] of Object.entries(route.answers)) {
     const others = Object.keys(answer.others ?? {}).map((type) => [type, { schema: otherSchema(type) }])
-    const headers = Object.entries(answer.headers ?? {}).map(([name, description]) => [
-      name,
-      { description, schema: { type: 'string' } },
-    ])
     responses[status as '200'] = {
       description: answer.description,
-      ...(headers.length > 0 && { headers: Object.fromEntries(headers) }),
+      headers: headersOf(answer.headers),
       content: { ...(answer.schema && { 'application/json': { schema: answer.schema } }), ...Object.fromEntries(others) },
     }
   }
   for (const [status, codes] of problemsOfRoute(route)) {
     responses[String(status) as '400'] = {
       description: `${reasons[status] ?? 'A problem'}: ${codes.map((code) => `\`${code}\``).join(', ')}`,
+      headers: headersOf(headersOfProblem[status]),
       content: { 'application/problem+json': { schema: problemSchema } },
     }
   }
@@ -117,6 +116,20 @@ function operationOf(route: Route): ZodOpenApiOperationObject {
     }),
     responses,
   }
+}
+
+const requestId = {
+  'x-request-id': 'Of the request, as it stands in the log; a given one is kept if it is of `A-Z a-z 0-9 _ . -`, at most 64',
+}
+const headersOfProblem: Record<number, Record<string, string>> = {
+  401: { 'WWW-Authenticate': '`Bearer`' },
+  429: { 'Retry-After': 'In how many seconds it may pass' },
+  503: { 'Retry-After': 'In how many seconds to try again; none for `query_timeout`' },
+}
+
+function headersOf(headers: Record<string, string> = {}) {
+  const each = Object.entries({ ...headers, ...requestId })
+  return Object.fromEntries(each.map(([name, description]) => [name, { description, schema: { type: 'string' as const } }]))
 }
 
 const ifMatch = {

@@ -5,7 +5,14 @@ import { nothingOrText } from './wire.ts'
 
 // What the service answers beside the API: for providers, for those who run it, and the document itself. None takes a token.
 
-const problem = (description: string) => ({ description, content: { 'application/problem+json': { schema: problemSchema } } })
+const problem = (description: string, headers: Record<string, string> = {}) => ({
+  description,
+  headers: Object.fromEntries(
+    Object.entries(headers).map(([name, meaning]) => [name, { description: meaning, schema: { type: 'string' as const } }]),
+  ),
+  content: { 'application/problem+json': { schema: problemSchema } },
+})
+const allow = { Allow: 'The methods that there are' }
 const status = z.enum(['accepted', 'duplicate', 'quarantined'])
 const accepted = z
   .object({ status, events: z.array(z.object({ id: z.string(), type: nothingOrText, status })) })
@@ -31,10 +38,12 @@ export const otherPaths: ZodOpenApiPathsObject = {
         400: problem('Broken framing or compression: `bad_body`, `broken_compression`'),
         401: { description: "Not signed by any of the source's secrets; never says why, and has no body" },
         404: problem('No source has this name: `unknown_source`'),
-        405: problem('Webhooks are posted: `method_not_allowed`'),
+        405: problem('Webhooks are posted: `method_not_allowed`', allow),
         413: problem('Larger than the source takes: `body_too_large`'),
         415: problem('An encoding that nobody knows: `unsupported_encoding`'),
-        503: problem('Not acknowledged, deliver again: `storage_unavailable`, `key_unavailable`'),
+        503: problem('Not acknowledged, deliver again: `storage_unavailable`, `key_unavailable`', {
+          'Retry-After': 'In how many seconds',
+        }),
       },
     },
     get: {
@@ -46,7 +55,7 @@ export const otherPaths: ZodOpenApiPathsObject = {
       responses: {
         200: { description: 'What the provider wants to see', content: text },
         404: problem('No source has this name: `unknown_source`'),
-        405: problem('This source has no challenge: `method_not_allowed`'),
+        405: problem('This source has no challenge: `method_not_allowed`', allow),
       },
     },
   },

@@ -49,7 +49,7 @@ export function receivingCell(
   })
   const quiet = judged.filter(({ isQuiet }) => isQuiet)
   const [newest] = verified
-  const isAllQuiet = quiet.length > 0 && quiet.length === verified.length
+  const isAllQuiet = quiet.length > 0 && quiet.length === judged.length
   return cell(
     'receiving',
     'Receiving',
@@ -129,7 +129,7 @@ export function sendingCell(facts: SendingFacts, perMinute: number, limits: Limi
         problem(
           'Paused',
           `${held_reason}${held_by === null ? '' : `, by ${held_by}`}, for ${ageText(held_at, now)}; an operator may resume`,
-          queue,
+          '/ops/sending',
         ),
       calls > 0 &&
         unknown > 0 &&

@@ -1,7 +1,7 @@
 import type { Db } from '../db.ts'
+import { findIdBounds } from '../events/id-bounds.ts'
 import { type Status, statuses } from '../sends/lifecycle.ts'
 import { ackQuantiles } from './ack-times.ts'
-import { findIdBounds } from './event-search.ts'
 import { findProcesses } from './processes.ts'
 
 // Read-only: what the overview is made of. Everything is counted over an index and never further than a bound.
@@ -172,22 +172,27 @@ export async function findDay(db: Db, now: Date): Promise<DayFacts> {
 /** An event or a send that something went wrong with. */
 export interface ProblemRow {
   at: Date
-  kind: 'failed' | 'quarantined' | 'needs_review' | 'rejected' | 'bounced'
-  /** Row of the event, or key of the send. */
+  kind: 'failed' | 'quarantined' | 'needs_review' | 'rejected' | 'bounced' | 'paused' | 'resumed'
+  /** Row of the event, key of the send, or row of the audit. */
   id: string
   name: string
   why: string | null
 }
 
-/** The newest of the last 24 hours, 10 at most. */
+/** So many are looked at, so that equal ones can be told as one. */
+export const MOST_PROBLEMS = 100
+
+/** The newest of the last 24 hours, `MOST_PROBLEMS` at most: also when sending was held, and ran again, by itself. */
 export async function findProblems(db: Db, now: Date): Promise<ProblemRow[]> {
   const ofEvents = (status: string) => `(select received_at as at, '${status}' as kind, id::text, event_id as name, error as why
-    from webhook_events where status = '${status}' order by webhook_events.id desc limit 10)`
+    from webhook_events where status = '${status}' order by webhook_events.id desc limit ${MOST_PROBLEMS})`
   const ofSends = (status: Status) => `(select queued_at, '${status}', dedupe_key, dedupe_key, last_error
-    from email_sends where status = '${status}' and queued_at > $1 order by queued_at desc limit 10)`
+    from email_sends where status = '${status}' and queued_at > $1 order by queued_at desc limit ${MOST_PROBLEMS})`
+  const ofSending = `(select at, case action when 'pause sending' then 'paused' else 'resumed' end, id::text, 'sending', reason
+    from audit_log where subject = 'sending' and actor = 'oncehook' and at > $1 order by id desc limit 10)`
   const { rows } = await db.query<ProblemRow>(
-    `select * from (${[...['failed', 'quarantined'].map(ofEvents), ...(['needs_review', 'rejected', 'bounced'] as const).map(ofSends)].join(' union all ')}) problems
-     where at > $1 order by at desc, id limit 10`,
+    `select * from (${[...['failed', 'quarantined'].map(ofEvents), ...(['needs_review', 'rejected', 'bounced'] as const).map(ofSends), ofSending].join(' union all ')}) problems
+     where at > $1 order by at desc, id limit ${MOST_PROBLEMS}`,
     [before(now, DAY_MS)],
   )
   return rows

@@ -43,7 +43,7 @@ export interface Cell {
 }
 
 /** Something that went wrong lately. */
-export interface Problem {
+interface Problem {
   at: Date
   text: string
   href: string
@@ -59,7 +59,7 @@ export interface Overview {
   /** Sends asked for in the last 24 hours, by their status now; counting stops at 100,000 of one. */
   last_24_hours: { status: Status; count: number; href: string }[]
   queue: { waiting: number; per_minute: number; done_at: Date | null; href: string }
-  /** The newest first, 10 at most. */
+  /** The newest first, 10 at most; what went wrong in the same way is one. */
   problems: Problem[]
 }
 
@@ -133,7 +133,9 @@ export async function findOverview(
       done_at: sending.held_reason === null ? queueDoneAt(sending, sendsPerMinute, now) : null,
       href: '/ops/sends?status=queued',
     },
-    problems: (await findProblems(db, now)).map(problemOf),
+    problems: toldOnce(await findProblems(db, now))
+      .slice(0, 10)
+      .map(problemOf),
   }
 }
 
@@ -144,9 +146,34 @@ function worstOf(cells: readonly Cell[]): { level: Level; title: string } {
   return { level: worst.level, title: `${worst.level === 'problem' ? '✕' : '!'} ${worst.title}: ${worst.word}` }
 }
 
-function problemOf({ at, kind, id, name, why }: ProblemRow): Problem {
+/** Rows that say the same are one, at the place of the newest. */
+function toldOnce(rows: readonly ProblemRow[]): (ProblemRow & { times: number; isAll: boolean })[] {
+  const groups = Map.groupBy(rows, ({ kind, id, why }) =>
+    why === null || kind === 'paused' ? `${kind} ${id}` : `${kind}: ${why}`,
+  )
+  return [...groups.values()].flatMap((group) => {
+    const [newest] = group
+    return newest ? [{ ...newest, times: group.length, isAll: rows.length < MOST_PROBLEMS }] : []
+  })
+}
+
+function problemOf({ at, kind, id, name, why, times, isAll }: ReturnType<typeof toldOnce>[number]): Problem {
   const because = why === null ? '' : `: ${why}`
-  if (kind === 'failed' || kind === 'quarantined') return { at, text: `${name} ${kind}${because}`, href: `/ops/events/${id}` }
-  const became = { needs_review: 'unknown', rejected: 'not sent', bounced: 'bounced' }[kind]
-  return { at, text: `${name} ${became}${because}`, href: `/ops/sends/${encodeURIComponent(id)}` }
+  if (kind === 'paused' || kind === 'resumed')
+    return {
+      at,
+      text: `sending ${kind === 'paused' ? 'paused' : 'ran again'} by itself${because}`,
+      href: '/ops/audit?subject=sending',
+    }
+  const became = {
+    failed: 'failed',
+    quarantined: 'quarantined',
+    needs_review: 'unknown',
+    rejected: 'not sent',
+    bounced: 'bounced',
+  }[kind]
+  const list = kind === 'failed' || kind === 'quarantined' ? 'events' : 'sends'
+  if (times > 1)
+    return { at, text: `${times}${isAll ? '' : '+'} × ${became}${because}`, href: `/ops/${list}?status=${kind}&since=24h` }
+  return { at, text: `${name} ${became}${because}`, href: `/ops/${list}/${encodeURIComponent(id)}` }
 }

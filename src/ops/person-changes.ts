@@ -74,22 +74,22 @@ async function whyUnchanged(
 
 /**
  * Gives a person another password and ends their sessions and links, but for the session that is kept. With `wasHash` only if
- * that is still the one before. False when there is no such person, or the password has been changed meanwhile.
+ * that is still the one before, null for none. False when there is no such person, or the password has been changed meanwhile.
  */
 export function setPassword(
   pool: pg.Pool,
   person: string,
   passwordHash: string,
   { actor, via, reason }: By,
-  { wasHash, keptToken }: { wasHash?: string | undefined; keptToken?: string | undefined } = {},
+  { wasHash, keptToken }: { wasHash?: string | null | undefined; keptToken?: string | undefined } = {},
 ): Promise<boolean> {
   return inTransaction(pool, async (tx) => {
     const { rowCount } = await tx.query(
       `with changed as (
-         update people set password_hash = $2 where id = $1 and ($3::text is null or password_hash = $3) returning name
+         update people set password_hash = $2 where id = $1 and ($7 or password_hash is not distinct from $3) returning name
        )
        insert into audit_log (actor, via, action, subject, reason) select $4, $5, 'set_password', 'person:' || name, $6 from changed`,
-      [person, passwordHash, wasHash ?? null, actor, via, reason ?? null],
+      [person, passwordHash, wasHash ?? null, actor, via, reason ?? null, wasHash === undefined],
     )
     if (rowCount !== 1) return false
     await endSessionsOf(tx, person, keptToken)

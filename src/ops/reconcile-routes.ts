@@ -67,6 +67,7 @@ export function reconcileRoutes({ pool, isExclusive, log }: { pool: pg.Pool; isE
           })(),
           {
             zone,
+            howToName: (field) => `name it by ${field}_column`,
             columns: {
               ...(recipient_column && { recipient: recipient_column }),
               ...(message_id_column && { message_id: message_id_column }),

@@ -5,7 +5,7 @@ import { inTransaction } from '../db.ts'
 import { dedupeKeySchema } from '../sends/key.ts'
 import type { State, Status } from '../sends/lifecycle.ts'
 import { messageSchema } from '../sends/message.ts'
-import { isPerPeriod, policies } from '../sends/policies.ts'
+import { isPerPeriod, policies, UNGUARDED_WITHIN_MINUTES } from '../sends/policies.ts'
 import { type EnqueueSends, triggerSend } from '../sends/trigger.ts'
 import { findSend, findState, type Send } from './send-queries.ts'
 
@@ -17,7 +17,10 @@ const POLL_EVERY_MS = 200
 export const sendRequestSchema = z
   .strictObject({
     dedupe_key: dedupeKeySchema,
-    policy: z.enum(policies).default('claim'),
+    policy: z.enum(policies).default('claim').meta({
+      description:
+        'How strict it is. Under `per_period` the last part of the key must be a period (`2026-11`, `2026-W48`, `2026-11-29`); under `unguarded` the key has at most 475 characters',
+    }),
     message: messageSchema,
   })
   .refine(({ dedupe_key, policy }) => policy !== 'per_period' || isPerPeriod(dedupe_key), {
@@ -43,7 +46,7 @@ export type Requested =
   /** The key stands for another message. */
   | { outcome: 'conflict'; status: Status; fields: string[] }
   /** Policy `unguarded`: this recipient has had as many of this kind as may be. */
-  | { outcome: 'rate_limited' }
+  | { outcome: 'rate_limited'; retryAfterSeconds: number }
 
 /** Queues the send, or finds the one that holds its key; the same request twice is one send. */
 export async function requestSend(
@@ -59,7 +62,8 @@ export async function requestSend(
   if (triggered.outcome === 'held' && triggered.differs.length > 0) {
     return { outcome: 'conflict', status: triggered.status, fields: triggered.differs }
   }
-  if (triggered.outcome === 'rate_limited') return triggered
+  // The earliest of them may be from a moment ago.
+  if (triggered.outcome === 'rate_limited') return { ...triggered, retryAfterSeconds: UNGUARDED_WITHIN_MINUTES * 60 }
   return { outcome: triggered.outcome, send: await sendOf(pool, triggered.key, sendsPerMinute) }
 }
 

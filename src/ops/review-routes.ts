@@ -4,7 +4,7 @@ import { verdicts } from '../sends/suggest.ts'
 import { findPlan, MOST_IN_A_PLAN, planDecisions, runPlan } from './bulk-decisions.ts'
 import { type DecideDeps, reasonSchema } from './decide-send.ts'
 import { findEvidence } from './evidence.ts'
-import { sendKey } from './filters.ts'
+import { givenKey, sendKey } from './filters.ts'
 import { listReview, reviewFilter } from './review-queries.ts'
 import { decisionPlanSchema, evidenceSchema, reviewPageSchema } from './review-schemas.ts'
 import { type Route, refuse, reply, route } from './route.ts'
@@ -31,9 +31,10 @@ const bulkRequest = z
     z.strictObject({
       ...planning,
       sends: z
-        .array(z.strictObject({ key: z.string().min(1).max(512), version: z.int().min(1).optional() }))
+        .array(z.strictObject({ key: givenKey, version: z.int().min(1).optional() }))
         .min(1)
-        .max(MOST_IN_A_PLAN),
+        .max(MOST_IN_A_PLAN)
+        .refine((sends) => new Set(sends.map(({ key }) => key)).size === sends.length, 'has a key twice'),
     }),
     z.strictObject({ ...planning, filter: z.strictObject({ suggestion: z.enum(verdicts).optional() }) }),
   ])

@@ -148,6 +148,9 @@ export const reconciledSchema = z
       .strictObject({
         from: nothingOrInstant,
         until: nothingOrInstant,
+        times_off_by_minutes: z.int().nullable().meta({
+          description: 'By how much its times differ from ours, less than 0 where they are early; then none of them is used',
+        }),
         known: z.int(),
         missing: z.int(),
         open: z.int(),

@@ -23,6 +23,7 @@ import { reportRoutes } from './report-routes.ts'
 import { reviewRoutes } from './review-routes.ts'
 import type { Route } from './route.ts'
 import { runRoutes } from './run-routes.ts'
+import { searchRoutes } from './search-routes.ts'
 import { sendRoutes } from './send-routes.ts'
 import { sourceRoutes } from './source-routes.ts'
 import { statsRoutes } from './stats-routes.ts'
@@ -74,6 +75,7 @@ export function apiRoutes(given: OpsDeps): Route[] {
     ...peopleRoutes(deps),
     ...viewRoutes(deps),
     ...auditRoutes(deps),
+    ...searchRoutes(deps),
     ...sourceRoutes({ ...deps, setup: () => ({ config: config(), fingerprints, publicUrl, now: now() }) }),
   ]
 }
@@ -90,7 +92,10 @@ export function opsRoutes(deps: OpsDeps): Router {
 }
 
 /** What the body parser finds wrong, by its own types; the texts of its errors hold parts of the body. */
-const bodyProblems: Record<string, [number, ProblemCode]> = {
+const bodyProblems: Record<string, [number, ProblemCode, string?]> = {
+  levels: [400, 'invalid_request', 'the body is nested too deeply'],
+  values: [400, 'invalid_request', 'the body has more than 5,000 values'],
+  not_utf8: [400, 'invalid_json', 'the body is not in UTF-8'],
   'entity.too.large': [413, 'body_too_large'],
   'entity.parse.failed': [400, 'invalid_json'],
   'encoding.unsupported': [415, 'unsupported_encoding'],

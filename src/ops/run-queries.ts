@@ -1,19 +1,34 @@
 import type { Db } from '../db.ts'
 import type { Run } from '../events/runs.ts'
+import { encodeCursor } from './filters.ts'
 
 // Read-only.
 
 const MOST_SHOWN = 50
 
-/** The newest replays; plans that nobody carried out go after their time. What their events are by now is asked of each alone. */
+/** The newest replays, as many as the page shows. */
 export async function listRuns(db: Db): Promise<Run[]> {
-  const { rows } = await db.query<Run>(
+  return (await listRunPage(db, { limit: MOST_SHOWN })).runs
+}
+
+/** Replays, newest first; plans that nobody carried out go after their time. What their events are by now is asked of each alone. */
+export async function listRunPage(
+  db: Db,
+  { limit, cursor }: { limit: number; cursor?: [string, string] | undefined },
+): Promise<{ runs: Run[]; next_cursor: string | null }> {
+  const { rows } = await db.query<Run & { place: string }>(
     `select id, state, filter, cardinality(events) as events, next_since, null as forecast, done, queued, read_anew, '{}'::jsonb as statuses,
-       created_at, created_by, expires_at, started_at, started_by, ended_at, stopped_by
-     from runs order by created_at desc limit $1`,
-    [MOST_SHOWN],
+       created_at, created_by, expires_at, started_at, started_by, ended_at, stopped_by,
+       to_char(created_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as place
+     from runs where ($1::timestamptz is null or (created_at, id) < ($1, $2::uuid)) order by created_at desc, id desc limit $3`,
+    [cursor?.[0] ?? null, cursor?.[1] ?? null, limit + 1],
   )
-  return rows
+  const runs = rows.slice(0, limit)
+  const last = rows.length > limit ? runs.at(-1) : undefined
+  return {
+    runs: runs.map(({ place: _, ...run }) => run),
+    next_cursor: last ? encodeCursor([last.place, last.id]) : null,
+  }
 }
 
 /** What has become of the emails that a run asked for. */

@@ -1,29 +1,28 @@
 import type pg from 'pg'
 import { z } from 'zod'
-import { findRun, planRun, type RunDeps, startRun, stopRun } from '../events/runs.ts'
+import { busyOrThrow, findRun, planRun, type RunDeps, startRun, stopRun } from '../events/runs.ts'
 import type { Log } from '../log.ts'
-import { replayFilter } from './filters.ts'
+import { cursor, limit, microseconds, replayFilter } from './filters.ts'
 import { type Route, refuse, reply, route } from './route.ts'
-import { planSchema, runSchema } from './run-schemas.ts'
+import { listRunPage } from './run-queries.ts'
+import { planSchema, runPageSchema, runSchema } from './run-schemas.ts'
 
 const MAX_BODY_BYTES = 1_500_000
 const tag = 'Replays'
 const params = z.strictObject({ id: z.uuid().meta({ example: '0b7f7f4e-9e5c-4a43-8a53-3f0a8e6f4e0d' }) })
 const missing = 'no run has this id'
+const runFilter = z.strictObject({ limit, cursor: cursor(z.tuple([microseconds, z.uuid()])).optional() })
 
 const replayRequest = (now: () => Date) =>
   z
-    .strictObject({ plan: z.uuid().optional(), filter: replayFilter(now).optional(), dry_run: z.boolean().optional() })
-    .refine(
-      ({ plan, filter, dry_run }) => (plan === undefined ? filter && dry_run !== undefined : !filter && dry_run === undefined),
-      'give either plan, or filter with dry_run',
-    )
+    .union([
+      z.strictObject({ filter: replayFilter(now), dry_run: z.boolean() }),
+      z.strictObject({ plan: z.uuid().meta({ description: '`plan` of a dry run' }) }),
+    ])
     .meta({ id: 'ReplayRequest', example: { filter: { source: 'stripe', since: '24h' }, dry_run: true } })
 
 /** Replays of many events: what one would do, carrying it out, how far it is, and stopping it. */
 export function runRoutes(deps: RunDeps, { reads, log, now }: { reads: pg.Pool; log: Log; now: () => Date }): Route[] {
-  // A forecast runs the rules in this process, so one at a time.
-  let isForecasting = false
   return [
     route({
       id: 'replayEvents',
@@ -42,21 +41,29 @@ export function runRoutes(deps: RunDeps, { reads, log, now }: { reads: pg.Pool; 
       },
       problems: { 409: ['already_running', 'not_allowed'] },
       async handle({ body, actor, caller, requestId }) {
-        if (body.filter && body.dry_run === true) {
-          if (isForecasting) return refuse(409, 'already_running', 'another dry run is under way')
-          isForecasting = true
-          const run = await planRun(deps, body.filter, true, actor).finally(() => {
-            isForecasting = false
-          })
-          return reply(200, { plan: run.id, ...run })
+        if ('filter' in body && body.dry_run) {
+          const run = await planRun(deps, body.filter, true, actor).catch(busyOrThrow)
+          return run ? reply(200, { plan: run.id, ...run }) : refuse(409, 'already_running', 'another dry run is under way')
         }
-        const plan = body.filter ? (await planRun(deps, body.filter, false, actor)).id : (body.plan ?? '')
+        const plan = 'filter' in body ? (await planRun(deps, body.filter, false, actor)).id : body.plan
         const run = await startRun(deps, plan, actor, 'api')
         if (!run) return undefined
         if (run.state === 'stopped') return refuse(409, 'not_allowed', 'it was stopped')
         log.info({ run: run.id, events: run.events, by: caller.name, request: requestId }, 'replay asked for')
         return reply(202, run)
       },
+    }),
+    route({
+      id: 'listRuns',
+      method: 'get',
+      path: '/v1/runs',
+      tag,
+      summary: 'List replays of many events, newest first, plans too',
+      description: '`forecast` and `statuses` are told of a single one only.',
+      roles: ['reader', 'operator'],
+      query: runFilter,
+      answers: { 200: { description: 'One page', schema: runPageSchema } },
+      handle: async ({ query }) => reply(200, await listRunPage(reads, query)),
     }),
     route({
       id: 'findRun',

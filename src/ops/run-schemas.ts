@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { freeObject, instant, nothingOrInstant, nothingOrText } from './wire.ts'
+import { freeObject, instant, nothingOrInstant, nothingOrText, pageOf } from './wire.ts'
 
 // What the API says of sending and of replays of many events.
 
@@ -35,7 +35,11 @@ export const runSchema = z
   })
   .meta({ id: 'Run' })
 
+export const runPageSchema = pageOf('runs', runSchema).meta({ id: 'RunPage' })
+
 export const planSchema = runSchema.extend({ plan: z.uuid() }).meta({ id: 'Plan' })
+
+const upToMost = z.int().meta({ description: '10,001 where there are more than 10,000' })
 
 export const sendingSchema = z
   .strictObject({
@@ -49,7 +53,7 @@ export const sendingSchema = z
     matching: z.enum(['auto', 'suggest']),
     matching_reason: nothingOrText,
     matching_since: nothingOrInstant,
-    waiting: z.int(),
-    needs_review: z.int(),
+    waiting: upToMost,
+    needs_review: upToMost,
   })
   .meta({ id: 'Sending' })

@@ -1,10 +1,10 @@
 import type { Db } from '../db.ts'
+import { findIdBounds } from '../events/id-bounds.ts'
+import { SOURCES } from '../events/sources-of-events.ts'
 import { refOf } from '../providers/refs.ts'
 import { EVENT_ROW, type EventRow } from './event-queries.ts'
-import { findIdBounds } from './event-search.ts'
 import { sendFilter } from './filters.ts'
 import { searchSends } from './send-search.ts'
-import { SOURCES } from './sources-of-events.ts'
 
 // Read-only.
 
@@ -20,22 +20,22 @@ export type Found =
 const MOST_COMPARED = 100
 
 /** Finds what the header's search box asks for: an exact event ID, else the sends that their list finds for it. */
-export async function findAnything(db: Db, q: string): Promise<Found> {
+export async function findAnything(db: Db, q: string, withoutAddresses = false): Promise<Found> {
   const { rows: events } = await db.query<{ id: string }>(
     `with recursive ${SOURCES} select events.id from sources
      cross join lateral (select id from webhook_events where source = sources.source and event_id = $1) events limit 2`,
     [q],
   )
   if (events[0]) return events.length === 1 ? { kind: 'event', ...events[0] } : { kind: 'events' }
-  const keys = await findKeys(db, q, MOST_COMPARED + 1)
+  const keys = await findKeys(db, q, MOST_COMPARED + 1, withoutAddresses)
   if (keys.length === 0) return { kind: 'nothing' }
   const [only, ...others] = keys.length > 1 && keys.length <= MOST_COMPARED ? preferWhole(keys, q) : keys
   return only !== undefined && others.length === 0 ? { kind: 'send', key: only } : { kind: 'sends' }
 }
 
 /** Keys of the newest sends that the list finds for a text. */
-async function findKeys(db: Db, q: string, limit: number): Promise<string[]> {
-  const search = searchSends({ ...sendFilter(() => new Date()).parse({}), q }, limit)
+async function findKeys(db: Db, q: string, limit: number, withoutAddresses: boolean): Promise<string[]> {
+  const search = searchSends({ ...sendFilter(() => new Date()).parse({}), q, withoutAddresses }, limit)
   const { rows } = await db.query<{ dedupe_key: string }>(
     `${search.with} select dedupe_key from (${search.text}) found order by queued_at desc, dedupe_key desc limit $9`,
     search.values,
@@ -63,14 +63,14 @@ export interface NoHit {
   events: NoHitEvent[]
 }
 
-export interface NoHitEvent extends Pick<EventRow, 'id' | 'source' | 'event_id' | 'type' | 'status' | 'received_at' | 'error'> {
+interface NoHitEvent extends Pick<EventRow, 'id' | 'source' | 'event_id' | 'type' | 'status' | 'received_at' | 'error'> {
   follow_ups: { rule: string; outcome: string; error: string | null; dedupe_key: string | null; send_status: string | null }[]
 }
 
 const SEARCHED = ['keys of sends', 'recipients', 'message IDs', 'event IDs', 'what events refer to'] as const
 
 /** Why a search found no send: whether there is one beyond the list's other filters, else what became of the events that name it. */
-export async function explainNoHit(db: Db, q: string): Promise<NoHit> {
+export async function explainNoHit(db: Db, q: string, withoutAddresses = false): Promise<NoHit> {
   const { rows: events } = await db.query<NoHitEvent>(
     `with recursive ${SOURCES}, named as (
        select one.id from sources cross join lateral (select id from webhook_events where source = sources.source and event_id = $1) one
@@ -87,8 +87,9 @@ export async function explainNoHit(db: Db, q: string): Promise<NoHit> {
      from named join webhook_events events using (id) order by id desc limit 10`,
     [q, refOf(q)],
   )
-  const beyond = await findKeys(db, q, 1)
-  return { ...whereItBroke(events, beyond.length > 0), searched: SEARCHED, events }
+  const beyond = await findKeys(db, q, 1, withoutAddresses)
+  const searched = withoutAddresses ? SEARCHED.filter((what) => what !== 'recipients') : SEARCHED
+  return { ...whereItBroke(events, beyond.length > 0), searched, events }
 }
 
 function whereItBroke(events: readonly NoHitEvent[], isBeyond: boolean): Pick<NoHit, 'broke' | 'text'> {
@@ -113,12 +114,20 @@ function whereItBroke(events: readonly NoHitEvent[], isBeyond: boolean): Pick<No
 const MOST_BODIES = 200_000
 const MOST_HITS = 20
 
+type BodyHits = { events: EventRow[]; is_complete: boolean; searched: number }
+
+/** Pools in which a search of bodies runs: it holds one of the few connections for seconds, which all who look share. */
+const searching = new WeakSet<Db>()
+
+/** What `searchBodies` finds; undefined while another search of this pool is under way. */
+export async function searchBodiesAlone(db: Db, text: string, since: Date): Promise<BodyHits | undefined> {
+  if (searching.has(db)) return undefined
+  searching.add(db)
+  return searchBodies(db, text, since).finally(() => searching.delete(db))
+}
+
 /** Events whose raw bytes hold the text as it is or as JSON writes it, newest first; `is_complete` is false where there may be more. */
-export async function searchBodies(
-  db: Db,
-  text: string,
-  since: Date,
-): Promise<{ events: EventRow[]; is_complete: boolean; searched: number }> {
+export async function searchBodies(db: Db, text: string, since: Date): Promise<BodyHits> {
   const { low } = await findIdBounds(db, since, undefined)
   const newest = `select id from webhook_events where id >= $1::bigint and received_at >= $2 order by id desc limit $3`
   const { rows: counted } = await db.query<{ count: number }>(`select count(*)::int as count from (${newest}) newest`, [

@@ -4,6 +4,7 @@ import type { Message } from '../sends/message.ts'
 import { findEtas } from './eta.ts'
 import { encodeCursor, MOST_COUNTED, type SendFilter } from './filters.ts'
 import { searchSends } from './send-search.ts'
+import { findEventFacts } from './send-story.ts'
 import { explanationOf, type Moment, timelineOf } from './timeline.ts'
 
 // Read-only. An attempt is told by its number: its id is a claim token and never leaves the database.
@@ -186,7 +187,7 @@ export async function findSend(db: Db, key: string, sendsPerMinute?: number): Pr
   const etas = await findEtas(db, [row], sendsPerMinute)
   const { message, ...stored } = row
   const send = { ...stored, eta: etas.get(key) ?? null, message, attempts, events, reports, settlements }
-  return { ...send, explanation: explanationOf(send), timeline: timelineOf(send) }
+  return { ...send, explanation: explanationOf(send), timeline: timelineOf(send, await findEventFacts(db, send)) }
 }
 
 /** The state of a send, for those who wait for it. */

@@ -23,6 +23,8 @@ export interface SendRouteDeps {
 /** What a message with its bodies may have. */
 const MAX_BODY_BYTES = 1_500_000
 const tag = 'Sends'
+const etag = { ETag: 'its version, for `If-Match`' }
+const ofSend = { ...etag, 'Preference-Applied': 'as far as it was waited, by `Prefer: wait`' }
 
 /** Asking for sends, and looking at them. */
 export function sendRoutes({ pool, reads, enqueueSends, sendsPerMinute, now, log }: SendRouteDeps): Route[] {
@@ -43,7 +45,7 @@ export function sendRoutes({ pool, reads, enqueueSends, sendsPerMinute, now, log
             'sends',
             await exportCsv({ pool, reads }, { list: 'sends', filter: query }, { actor, via: 'api', mask }),
           )
-        return reply(200, await listSends(reads, query, sendsPerMinute))
+        return reply(200, await listSends(reads, { ...query, withoutAddresses: mask.isOn }, sendsPerMinute))
       },
     }),
     route({
@@ -66,11 +68,12 @@ export function sendRoutes({ pool, reads, enqueueSends, sendsPerMinute, now, log
         200: {
           description: 'A send of the same message holds the key; or, after `Prefer: wait`, the send is closed',
           schema: sendSchema,
+          headers: ofSend,
         },
-        202: { description: 'Queued', schema: sendSchema },
+        202: { description: 'Queued', schema: sendSchema, headers: ofSend },
       },
-      problems: { 409: ['key_conflict'], 429: ['rate_limited'] },
-      async handle({ body, actor, caller, requestId, header, signal }) {
+      problems: { 401: ['unauthorized'], 409: ['key_conflict'], 429: ['rate_limited'] },
+      async handle({ body, actor, caller, requestId, header, signal, isStillAllowed }) {
         const requested = await requestSend(pool, enqueueFor(enqueueSends, requestId), body, {
           requestedBy: actor,
           sendsPerMinute,
@@ -81,12 +84,22 @@ export function sendRoutes({ pool, reads, enqueueSends, sendsPerMinute, now, log
           return refuse(409, 'key_conflict', 'another message holds this key', { fields, send_status })
         }
         if (requested.outcome === 'rate_limited')
-          return refuse(429, 'rate_limited', 'this recipient has had as many emails of this kind as may be')
+          return {
+            ...refuse(429, 'rate_limited', 'this recipient has had as many emails of this kind as may be'),
+            headers: { 'Retry-After': String(requested.retryAfterSeconds) },
+          }
         const seconds = waitSeconds(header('prefer'))
-        if (seconds === 0) return reply(requested.outcome === 'queued' ? 202 : 200, requested.send)
+        if (seconds === 0)
+          return reply(requested.outcome === 'queued' ? 202 : 200, requested.send, { ETag: etagOf(requested.send) })
 
         const send = await waitingRoom.wait(requested.send, seconds, signal)
-        return reply(isUnderWay(send) ? 202 : 200, send, { 'Preference-Applied': `wait=${seconds}` })
+        // Meanwhile the token may have been revoked.
+        if (!(await isStillAllowed()))
+          return {
+            ...refuse(401, 'unauthorized', 'needs a valid token'),
+            headers: { 'WWW-Authenticate': 'Bearer realm="oncehook"' },
+          }
+        return reply(isUnderWay(send) ? 202 : 200, send, { ETag: etagOf(send), 'Preference-Applied': `wait=${seconds}` })
       },
     }),
     route({
@@ -98,7 +111,7 @@ export function sendRoutes({ pool, reads, enqueueSends, sendsPerMinute, now, log
       roles: ['reader', 'operator', 'sender'],
       params: z.strictObject({ key: sendKey }),
       missing: 'no send has this key',
-      answers: { 200: { description: 'The send', schema: sendSchema, headers: { ETag: 'its version, for `If-Match`' } } },
+      answers: { 200: { description: 'The send', schema: sendSchema, headers: etag } },
       async handle({ params }) {
         const send = await findSend(reads, params.key, sendsPerMinute)
         return send && reply(200, send, { ETag: etagOf(send) })

@@ -99,7 +99,7 @@ const settlement = z
 const moment = z
   .strictObject({
     at: instant,
-    kind: z.enum(['received', 'follow_up', 'queued', 'claimed', 'call', 'answer', 'report', 'settled']),
+    kind: z.enum(['received', 'dedupe', 'follow_up', 'queued', 'claimed', 'call', 'answer', 'report', 'settled']),
     text: z.string(),
   })
   .meta({ id: 'Moment' })

@@ -1,6 +1,6 @@
+import { SOURCES } from '../events/sources-of-events.ts'
 import { refOf } from '../providers/refs.ts'
 import type { SendFilter } from './filters.ts'
-import { SOURCES } from './sources-of-events.ts'
 
 // How the list of sends finds its rows: each way to find one is a look-up of its own, in the order of the list and no longer than
 // the page, so that neither a very common nor a very rare search reads much more than it shows.
@@ -59,7 +59,7 @@ const PARTS = [
 
 /** Finds the sends that a filter wants, the newest `limit` of them, in any order; to be counted, any so many of them. */
 export function searchSends(filter: SendFilter, limit: number, isCount = false): SendSearch {
-  const { status, recipient, q, since, until, policy, source, cursor } = filter
+  const { status, recipient, q, since, until, policy, source, cursor, withoutAddresses = false } = filter
   const values = [
     status ?? null,
     recipient ?? null,
@@ -84,13 +84,15 @@ export function searchSends(filter: SendFilter, limit: number, isCount = false):
     'dedupe_key = any (array(select dedupe_key from exact))',
     'dedupe_key = any (array(select dedupe_key from referred))',
   ].map((way) => rows(`${way} and ($1::text[] is null or status = any ($1))`, `${NEWEST} $9`))
-  found.push(
-    rows(
-      'lower(recipient) = lower($10) and not exists (select from exact) and ($1::text[] is null or status = any ($1))',
-      `${NEWEST} $9`,
-    ),
-  )
-  for (const { way, recent: most, unless } of pattern === undefined ? [] : PARTS.slice(0, pattern.startsWith('%') ? 2 : 1)) {
+  if (!withoutAddresses)
+    found.push(
+      rows(
+        'lower(recipient) = lower($10) and not exists (select from exact) and ($1::text[] is null or status = any ($1))',
+        `${NEWEST} $9`,
+      ),
+    )
+  const parts = pattern === undefined ? [] : PARTS.slice(0, pattern.startsWith('%') && !withoutAddresses ? 2 : 1)
+  for (const { way, recent: most, unless } of parts) {
     for (const one of byStatus) {
       const isOpen = `not exists (${unless})`
       if (isCount) {

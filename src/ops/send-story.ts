@@ -32,8 +32,7 @@ const MOST_AUDITED = 50
 
 /** All that is told of a send, in the order of the times; what happened at the same time in the order of cause and effect. */
 export async function findStory(db: Db, send: Send, secretText: SecretText): Promise<SendStory> {
-  const ids = [...send.events.map(({ id }) => id), ...send.settlements.flatMap(({ event }) => event ?? [])]
-  const events = await findEventFacts(db, ids)
+  const events = await findEventFacts(db, send)
   const { audit } = await listAudit(db, { subject: `send:${send.dedupe_key}`, limit: MOST_AUDITED })
   const evidence = send.status === 'needs_review' ? await findEvidence(db, send.dedupe_key) : undefined
   const lines = [
@@ -50,12 +49,18 @@ export async function findStory(db: Db, send: Send, secretText: SecretText): Pro
   return { lines: lines.sort((a, b) => a.at.getTime() - b.at.getTime()), audit, evidence }
 }
 
-async function findEventFacts(db: Db, ids: readonly string[]): Promise<Map<string, EventFacts>> {
+/** The events that a send's story speaks of. */
+export async function findEventFacts(
+  db: Db,
+  { events, settlements }: Pick<Send, 'events' | 'settlements'>,
+): Promise<Map<string, EventFacts>> {
+  const ids = [...events.map(({ id }) => id), ...settlements.flatMap(({ event }) => event ?? [])]
+  if (ids.length === 0) return new Map()
   const { rows } = await db.query<EventFacts>({
     name: 'find-event-facts',
     text: `select events.id, source, event_id, length(case when body_emptied_at is null then coalesce(events.body, bodies.body) end) as bytes,
         encode(body_sha256, 'hex') as body_sha256, secret_fingerprint, benign_variants,
-        (select count(*)::int from webhook_conflicts where event = events.id) as conflicts
+        (select coalesce(sum(times), 0)::int from webhook_conflicts where event = events.id) as conflicts
       from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256 where events.id = any ($1::bigint[])`,
     values: [ids],
   })

@@ -1,6 +1,7 @@
+import { answerSentence } from './answer.ts'
 import type { Send } from './send-queries.ts'
-import type { StoryLine } from './story-lines.ts'
-import { answerSentence, durationText, exactTimeText, sendLabels } from './words.ts'
+import { lineText, type StoryLine } from './story-lines.ts'
+import { durationText, exactTimeText, sendLabels } from './words.ts'
 
 /** As many lines of a timeline go into a ticket. */
 const MOST_LINES = 6
@@ -8,10 +9,9 @@ const MOST_LINES = 6
 /** A send in ten plain lines at most, for a ticket. */
 export function sendText(send: Send, lines: readonly StoryLine[], address: string, zone = 'UTC'): string {
   const [first] = lines
-  const told = lines.map(({ at, title, pieces }, index) => {
-    const text = pieces.map((piece) => (typeof piece === 'string' ? piece : piece.text)).join('')
-    return `${index === 0 ? exactTimeText(at, zone) : offsetOf(at, first?.at ?? at)}  ${title}: ${text}`
-  })
+  const told = lines.map(
+    (line, index) => `${index === 0 ? exactTimeText(line.at, zone) : offsetOf(line.at, first?.at ?? line.at)}  ${lineText(line)}`,
+  )
   const left = told.length - MOST_LINES
   const shown = left > 0 ? [told[0] ?? '', `… ${left + 1} more …`, ...told.slice(left + 2)] : told
   return [

@@ -1,4 +1,5 @@
 import type { Db } from '../db.ts'
+import { MOST_COUNTED } from './filters.ts'
 
 // Read-only.
 
@@ -14,6 +15,7 @@ export interface Sending {
   matching: 'auto' | 'suggest'
   matching_reason: string | null
   matching_since: Date | null
+  /** `MOST_COUNTED` + 1 where there are more, as the next one. */
   waiting: number
   needs_review: number
 }
@@ -23,9 +25,10 @@ export async function findSending(db: Db): Promise<Sending> {
   const { rows } = await db.query<Sending>(
     `select version, held_reason is not null as paused, held_reason as reason, held_by as by, held_at as since, next_probe_at, unknown_in_a_row,
        matching, matching_reason, matching_at as matching_since,
-       (select count(*)::int from email_sends where state = 'queued') as waiting,
-       (select count(*)::int from email_sends where status = 'needs_review') as needs_review
+       (select count(*)::int from (select from email_sends where state = 'queued' limit $1) counted) as waiting,
+       (select count(*)::int from (select from email_sends where status = 'needs_review' limit $1) counted) as needs_review
      from sending_control`,
+    [MOST_COUNTED + 1],
   )
   const [sending] = rows
   if (!sending) throw new Error('the row of sending_control is missing')

@@ -64,8 +64,11 @@ export async function startSessionByLink(db: Db, code: string): Promise<string |
   return rowCount === 1 ? token : undefined
 }
 
-/** Who is signed in by this token: undefined after 12 hours without a request, 7 days in all, a sign-out, or once disabled. Notes its use, at most once a minute. */
-export async function readSession(db: Db, token: string): Promise<Session | undefined> {
+/**
+ * Who is signed in by this token: undefined after 12 hours without a request, 7 days in all, a sign-out, or once disabled. Notes its use,
+ * at most once a minute, unless it is only a page that refreshes itself.
+ */
+export async function readSession(db: Db, token: string, { isUse = true } = {}): Promise<Session | undefined> {
   const { rows } = await db.query<{
     id: string
     name: string
@@ -82,10 +85,10 @@ export async function readSession(db: Db, token: string): Promise<Session | unde
         where token_sha256 = $1 and expires_at > now() and last_seen_at > now() - interval '12 hours' and disabled_at is null
       ), seen as (
         update sessions set last_seen_at = now() from found
-        where sessions.token_sha256 = found.token_sha256 and last_seen_at <= now() - interval '1 minute'
+        where $2 and sessions.token_sha256 = found.token_sha256 and last_seen_at <= now() - interval '1 minute'
       )
       select * from found`,
-    values: [hashOf(token)],
+    values: [hashOf(token), isUse],
   })
   const [row] = rows
   if (!row) return undefined

@@ -72,7 +72,7 @@ export async function setOwnPassword(
   }
   const hash = await passwords.hash(given.next)
   const by = { actor: `person:${name}`, via: 'page' }
-  const isSet = await setPassword(pool, id, hash, by, { wasHash, keptToken: given.token })
+  const isSet = await setPassword(pool, id, hash, by, { wasHash: wasHash ?? null, keptToken: given.token })
   return { outcome: isSet ? 'done' : 'changed' }
 }
 

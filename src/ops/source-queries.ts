@@ -53,6 +53,8 @@ export interface SourceRow {
   last_verified_at: Date | null
   /** Requests, by their answer. */
   last_24_hours: { accepted: number; duplicate: number; quarantined: number; refused: number; other: number }
+  /** Events of which other content came under the same ID in the last 24 hours; counted among the newest 1,000 conflicts of all sources. */
+  conflicts: number
   refused: Refused[]
   secrets: Secret[]
 }
@@ -82,9 +84,19 @@ export async function listSources(db: Db, setup: Setup): Promise<{ sources: Sour
     `select source, fingerprint, verified::float8, first_verified_at, last_verified_at from source_secrets
      order by last_verified_at desc, fingerprint`,
   )
+  const { rows: conflicts } = await db.query<{ source: string; count: number }>(
+    `select source, count(distinct events.id)::int as count
+     from (select event, received_at from webhook_conflicts order by id desc limit 1000) newest join webhook_events events on events.id = event
+     where newest.received_at > $1 group by source`,
+    [new Date(setup.now.getTime() - DAY_MS)],
+  )
   const names = new Set([...setup.config.sources.keys(), ...[...answers, ...secrets].map(({ source }) => source).sort()])
   const of = (name: string) => (row: { source: string }) => row.source === name
-  return { sources: [...names].map((name) => sourceOf(setup, name, answers.filter(of(name)), secrets.filter(of(name)))) }
+  const sources = [...names].map((name) => ({
+    ...sourceOf(setup, name, answers.filter(of(name)), secrets.filter(of(name))),
+    conflicts: conflicts.find(of(name))?.count ?? 0,
+  }))
+  return { sources }
 }
 
 /** One source of the list. */
@@ -93,7 +105,12 @@ export async function findSource(db: Db, setup: Setup, name: string): Promise<So
   return sources.find((source) => source.name === name)
 }
 
-function sourceOf(setup: Setup, name: string, answers: readonly AnswersRow[], seen: readonly SecretRow[]): SourceRow {
+function sourceOf(
+  setup: Setup,
+  name: string,
+  answers: readonly AnswersRow[],
+  seen: readonly SecretRow[],
+): Omit<SourceRow, 'conflicts'> {
   const source = setup.config.sources.get(name)
   const count = (isCounted: (outcome: string) => boolean) =>
     answers.filter(({ outcome }) => isCounted(outcome)).reduce((sum, row) => sum + row.count, 0)

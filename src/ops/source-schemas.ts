@@ -39,6 +39,7 @@ export const sourceSchema = z
       refused: z.number(),
       other: z.number(),
     }),
+    conflicts: z.number().meta({ description: 'Events of which other content came under the same ID in the last 24 hours' }),
     refused: z.array(refused),
     secrets: z.array(secret),
   })

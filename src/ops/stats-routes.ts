@@ -45,8 +45,8 @@ export function statsRoutes({ reads, findOverview, changes }: StatsRouteDeps): R
       roles: ['reader', 'operator'],
       answers: { 200: { description: 'The stream', others: { 'text/event-stream': 'changes' } } },
       problems: { 503: ['too_many_streams'] },
-      async handle({ signal, mask, isStillAllowed }) {
-        const batches = changes.listen(signal)
+      async handle({ signal, actor, mask, isStillAllowed }) {
+        const batches = changes.listen(signal, actor)
         if (!batches)
           return { ...refuse(503, 'too_many_streams', 'as many listen here as may'), headers: { 'Retry-After': '30' } }
         const content = eventStream(batches, mask, isStillAllowed)

@@ -1,10 +1,25 @@
+import type { Config } from '../config.ts'
+import type { Fingerprints } from '../events/fingerprint.ts'
 import type { State } from '../sends/lifecycle.ts'
 import type { AuditRow } from './audit-queries.ts'
 import type { SendEvidence } from './evidence.ts'
 import type { Send } from './send-queries.ts'
-import { countText, durationText } from './words.ts'
+import { countText, durationText, followUpWords } from './words.ts'
 
 // How the story of a send is told: each thing that happened is a line or a few.
+
+/** `parked` and `decided` are told where the evidence and the audit are. */
+export type MomentKind =
+  | 'received'
+  | 'dedupe'
+  | 'follow_up'
+  | 'queued'
+  | 'claimed'
+  | 'call'
+  | 'report'
+  | 'parked'
+  | 'settled'
+  | 'decided'
 
 /** A word that leads to an event. */
 export interface EventLink {
@@ -14,6 +29,7 @@ export interface EventLink {
 
 export interface StoryLine {
   at: Date
+  kind: MomentKind
   /** When it was over, for what takes time. */
   until: Date | null
   title: string
@@ -33,11 +49,23 @@ export interface EventFacts {
   body_sha256: string
   secret_fingerprint: string | null
   benign_variants: number
+  /** How often its ID came with other content, as far as that was kept. */
   conflicts: number
 }
 
-/** Which of a source's secrets has this fingerprint: `secret 1 of 2`. */
+/** Which of a source's secrets has this fingerprint. */
 export type SecretText = (source: string, fingerprint: string) => string
+
+/** Tells it by what is configured when it is asked. */
+export function secretTextOf(sources: () => Config['sources'], fingerprints: Fingerprints): SecretText {
+  return (source, fingerprint) => {
+    const secrets = sources().get(source)?.secrets ?? []
+    const place = fingerprints(secrets).indexOf(fingerprint)
+    return place < 0
+      ? `a secret that is not configured any more (${fingerprint})`
+      : `secret ${place + 1} of ${secrets.length} (${fingerprint})`
+  }
+}
 
 /** How an event came, what was decided of it, and what its rule made of it. */
 export function eventLines(event: Send['events'][number], facts: EventFacts | undefined, secretText: SecretText): StoryLine[] {
@@ -50,22 +78,31 @@ export function eventLines(event: Send['events'][number], facts: EventFacts | un
     occurred_at && occurred_at <= received_at && `created ${durationText(received_at.getTime() - occurred_at.getTime())} before`,
   ].filter(Boolean)
   return [
-    line(received_at, 'Event received', `${source} ${type ?? '–'} `, link, received.length > 0 && `, ${received.join(', ')}`),
-    line(received_at, 'Decision', 'New: first time we see ', link, laterText(event, facts)),
-    line(at, 'Follow-up', `rule "${rule}" for `, link, ` ${followUps[outcome] ?? outcome}${error === null ? '' : `: ${error}`}`),
+    line(
+      received_at,
+      'received',
+      'Event received',
+      `${source} ${type ?? '–'} `,
+      link,
+      received.length > 0 && `, ${received.join(', ')}`,
+    ),
+    line(received_at, 'dedupe', 'Decision', 'New: first time we see ', link, laterText(event, facts)),
+    line(
+      at,
+      'follow_up',
+      'Follow-up',
+      `rule "${rule}" for `,
+      link,
+      ` ${followUpWords[outcome] ?? outcome}${error === null ? '' : `: ${error}`}`,
+    ),
   ]
 }
 
-const followUps: Record<string, string> = {
-  queued: '→ this send',
-  held: 'made no email: the key was already taken',
-  key_taken: 'failed: the key belongs to a send to another recipient',
-  failed: 'failed',
-}
-
 /** What came under the event's ID after it. */
-function laterText({ redeliveries }: Send['events'][number], facts: EventFacts | undefined): string {
+function laterText({ redeliveries: all }: Send['events'][number], facts: EventFacts | undefined): string {
   const { benign_variants: variants = 0, conflicts = 0 } = facts ?? {}
+  // What came with other content is counted there too.
+  const redeliveries = Math.max(0, all - conflicts)
   const same =
     variants === 0 ? 'same bytes' : `${variants === redeliveries ? 'the' : `${variants} of them the`} same JSON in other bytes`
   const later = redeliveries > 0 && `${counted(redeliveries, 'redelivery', 'redeliveries')} later: ${same}`
@@ -76,12 +113,23 @@ function laterText({ redeliveries }: Send['events'][number], facts: EventFacts |
 }
 
 /** That it was asked for is a line of its own unless an event did so: then its follow-up says it. */
-export function queuedLines({ queued_at, requested_by, policy, events, attempts }: Send): StoryLine[] {
+export function queuedLines({
+  queued_at,
+  requested_by,
+  policy,
+  events,
+  attempts,
+}: Pick<Send, 'queued_at' | 'requested_by' | 'policy' | 'events' | 'attempts'>): StoryLine[] {
   if (events.some(({ id, outcome }) => outcome === 'queued' && requested_by === `event:${id}`)) return []
   // Only the last time is kept.
   const isAgain = attempts.some(({ claimed_at }) => claimed_at < queued_at)
   return [
-    line(queued_at, isAgain ? 'Queued again' : 'Asked for', `${isAgain ? 'asked for ' : ''}by ${requested_by}, policy ${policy}`),
+    line(
+      queued_at,
+      'queued',
+      isAgain ? 'Queued again' : 'Asked for',
+      `${isAgain ? 'asked for ' : ''}by ${requested_by}, policy ${policy}`,
+    ),
   ]
 }
 
@@ -91,17 +139,19 @@ export function callLines(call: Send['attempts'][number], policy: string): Story
   const givenUp = call.outcome === 'never_called' ? '; given up before the call, nothing was sent' : ''
   const claim = line(
     claimed_at,
+    'claimed',
     'Claim',
     `${number === 1 ? 'key was free → claimed' : 'claimed again'} for call ${number}, policy ${policy}${givenUp}`,
   )
   if (!called_at) return [claim]
-  return [
-    claim,
-    { ...line(called_at, `Call ${number}`, 'POST /api/v1/transactional/send · ', callText(call)), until: ended_at, call },
-  ]
+  return [claim, { ...line(called_at, 'call', `Call ${number}`, `${CALLED} · `, callText(call)), until: ended_at, call }]
 }
 
-function callText({ outcome, error, message_id, http_status }: Send['attempts'][number]): string {
+/** What is asked of the email API. */
+export const CALLED = 'POST /api/v1/transactional/send'
+
+/** What a call came to. */
+export function callText({ outcome, error, message_id, http_status }: Send['attempts'][number]): string {
   const status = http_status === null || error?.startsWith(String(http_status)) ? '' : `${http_status} `
   const said = `${status}${error ?? ''}`.trim()
   const end: Record<string, string> = {
@@ -120,6 +170,7 @@ export function reportLine(report: Send['reports'][number], settlements: Send['s
   const what = [bounce_kind, kind].filter(Boolean).join(' ')
   return line(
     received_at,
+    'report',
     'Report',
     [what, message_id, `of call ${attempt}`, grade && `${grades[grade] ?? grade} (grade ${grade})`].filter(Boolean).join(', '),
     ', ',
@@ -145,10 +196,16 @@ export function parkedLine({
   event_id,
 }: SendEvidence['candidates'][number]): StoryLine {
   const why = dismissed_at ? 'a person said: not ours' : `parked: ${parked}`
-  return line(occurred_at, 'Report', `${[kind, message_id].filter(Boolean).join(', ')}, perhaps of this send, ${why}, `, {
-    text: event_id,
-    event,
-  })
+  return line(
+    occurred_at,
+    'parked',
+    'Report',
+    `${[kind, message_id].filter(Boolean).join(', ')}, perhaps of this send, ${why}, `,
+    {
+      text: event_id,
+      event,
+    },
+  )
 }
 
 /** A decision has its line from the audit, with its reason. */
@@ -164,6 +221,7 @@ export function settledLine(settlement: Send['settlements'][number], events: Rea
   return {
     ...line(
       at,
+      'settled',
       'Settled',
       text,
       by,
@@ -194,16 +252,22 @@ export const decisionWords: Record<string, string> = {
   reconcile: 'settled by a line of a sending log',
 }
 
+/** A line without its links. */
+export const lineText = ({ title, pieces }: StoryLine) =>
+  `${title}: ${pieces.map((piece) => (typeof piece === 'string' ? piece : piece.text)).join('')}`
+
 /** What somebody decided, and why. */
 export const decidedLine = ({ at, actor, action, reason, via }: AuditRow): StoryLine =>
   line(
     at,
+    'decided',
     'Decided',
     `${actor.replace(/^person:/, '')}: ${decisionWords[action] ?? action}${reason === null ? '' : `, because "${reason}"`} (${via})`,
   )
 
-const line = (at: Date, title: string, ...pieces: (string | false | EventLink)[]): StoryLine => ({
+const line = (at: Date, kind: MomentKind, title: string, ...pieces: (string | false | EventLink)[]): StoryLine => ({
   at,
+  kind,
   until: null,
   title,
   pieces: pieces.flatMap((piece) => (piece === false || piece === '' ? [] : [piece])),

@@ -1,62 +1,48 @@
 import type { Send } from './send-queries.ts'
+import {
+  CALLED,
+  callLines,
+  callText,
+  type EventFacts,
+  eventLines,
+  lineText,
+  type MomentKind,
+  queuedLines,
+  reportLine,
+  type StoryLine,
+  settledLine,
+} from './story-lines.ts'
 import { countText } from './words.ts'
 
 /** One thing that happened to a send. */
 export interface Moment {
   at: Date
-  kind: 'received' | 'follow_up' | 'queued' | 'claimed' | 'call' | 'answer' | 'report' | 'settled'
+  kind: Exclude<MomentKind, 'parked' | 'decided'> | 'answer'
   text: string
 }
 
-const followUpOutcomes: Record<string, string> = {
-  queued: 'this send',
-  held: 'no email of its own: the key is already taken',
-  key_taken: 'failed: the key belongs to a send to another recipient',
-  failed: 'failed',
+/**
+ * Tells what happened in the words of its story, in the order of the times; what happened at the same time stays in the order of cause
+ * and effect. What people decided is in the audit, which not every role may read.
+ */
+export function timelineOf(send: Omit<Send, 'timeline' | 'explanation'>, events: ReadonlyMap<string, EventFacts>): Moment[] {
+  const lines = [
+    ...send.events.flatMap((event) => eventLines(event, events.get(event.id), (_source, fingerprint) => `secret ${fingerprint}`)),
+    ...queuedLines(send),
+    ...send.attempts.flatMap((attempt) => callLines(attempt, send.policy)),
+    ...send.reports.map((report) => reportLine(report, send.settlements)),
+    ...send.settlements.map((settlement) => settledLine(settlement, events)),
+  ]
+  return lines.flatMap(momentsOf).sort((a, b) => a.at.getTime() - b.at.getTime())
 }
 
-const attemptOutcomes: Record<string, string> = {
-  accepted: 'accepted',
-  refused: 'refused, nothing was sent',
-  unknown: 'unknown whether it was sent',
-  never_called: 'given up before the call, nothing was sent',
-}
-
-/** Tells what happened, in the order of the times; what happened at the same time stays in the order of cause and effect. */
-export function timelineOf(send: Omit<Send, 'timeline' | 'explanation'>): Moment[] {
-  const moments: Moment[] = []
-  const add = (at: Date | null, kind: Moment['kind'], ...parts: (string | null | false)[]) => {
-    if (at) moments.push({ at, kind, text: parts.filter(Boolean).join(' ') })
-  }
-
-  for (const event of send.events) {
-    const again =
-      event.redeliveries > 0 && `(${event.redeliveries} ${event.redeliveries === 1 ? 'redelivery' : 'redeliveries'} later)`
-    add(event.received_at, 'received', event.source, event.type, event.event_id, again)
-    add(event.at, 'follow_up', `${event.rule} →`, followUpOutcomes[event.outcome] ?? event.outcome)
-  }
-  add(send.queued_at, 'queued', `asked for by ${send.requested_by}, policy ${send.policy}`)
-  for (const attempt of send.attempts) {
-    add(attempt.claimed_at, 'claimed', `attempt ${attempt.number} took the key`)
-    add(attempt.called_at, 'call', `call ${attempt.number} to Inboxili`)
-    const outcome = attemptOutcomes[attempt.outcome] ?? attempt.outcome
-    add(
-      attempt.ended_at,
-      'answer',
-      `call ${attempt.number}: ${outcome}${attempt.error ? `: ${attempt.error}` : ''}`,
-      attempt.message_id,
-    )
-  }
-  for (const report of send.reports) {
-    add(report.received_at, 'report', report.bounce_kind, report.kind, report.message_id, `(call ${report.attempt})`)
-  }
-  for (const { at, from_state, to_state, grade, actor, event, rule_version, candidates, evidence } of send.settlements) {
-    const line = evidence?.line === undefined ? '' : `, line ${evidence.line} of a sending log`
-    const by = event === null ? `${actor}${line}` : `event ${event}`
-    const count = `${candidates.length} ${candidates.length === 1 ? 'candidate' : 'candidates'}`
-    add(at, 'settled', `${from_state} → ${to_state}, grade ${grade}, by ${by}, rule v${rule_version}; ${count}`)
-  }
-  return moments.sort((a, b) => a.at.getTime() - b.at.getTime())
+/** A call and its answer are two. */
+function momentsOf(line: StoryLine): Moment[] {
+  const { at, until, kind, title, call } = line
+  if (kind === 'parked' || kind === 'decided') return []
+  if (!call) return [{ at, kind, text: lineText(line) }]
+  const called: Moment = { at, kind, text: `${title}: ${CALLED}` }
+  return until ? [called, { at: until, kind: 'answer', text: `${title}: ${callText(call)}` }] : [called]
 }
 
 /** Why several events, or a request and events, made one email: how many first. Null where only one asked. */

@@ -42,16 +42,24 @@ export const tokenName = z
   .min(1)
   .max(200)
   .refine((name) => !/[\p{Cc}\p{Cf}]/u.test(name) && name.isWellFormed(), 'must not contain control characters')
+  .meta({ description: 'As the audit names it, after `token:`', override: { pattern: '\\S' } })
 
 /** `90d` or `12h` from now, at most ten years. */
 export const tokenLifetime = (now: () => Date) =>
-  z.string().transform((text, context) => {
-    const [, count, unit] = /^([1-9]\d{0,4})([hd])$/.exec(text) ?? []
-    const hours = Number(count) * (unit === 'd' ? 24 : 1)
-    if (count && hours <= 10 * 366 * 24) return new Date(now().getTime() + hours * 3_600_000)
-    context.addIssue({ code: 'custom', message: 'must be like 90d or 12h, at most 3660d' })
-    return z.NEVER
-  })
+  z
+    .string()
+    .transform((text, context) => {
+      const [, count, unit] = /^([1-9]\d{0,4})([hd])$/.exec(text) ?? []
+      const hours = Number(count) * (unit === 'd' ? 24 : 1)
+      if (count && hours <= 10 * 366 * 24) return new Date(now().getTime() + hours * 3_600_000)
+      context.addIssue({ code: 'custom', message: 'must be like 90d or 12h, at most 3660d' })
+      return z.NEVER
+    })
+    .meta({
+      description: 'Hours or days from now: `12h`, `90d`; at most `3660d`. For ever, if left out',
+      example: '90d',
+      override: { pattern: '^[1-9][0-9]{0,4}[hd]$' },
+    })
 
 const COLUMNS = 'id, name, role, created_at, created_by, expires_at, last_used_at, revoked_at, revoked_by, revoked_reason'
 

@@ -20,8 +20,18 @@ const isPlain = (text: string) => text.isWellFormed() && !/[\p{Cc}\p{Cf}]/u.test
 
 export const newViewSchema = z.strictObject({
   screen: z.enum(viewScreens),
-  name: z.string().trim().min(1).max(100).refine(isPlain, 'must not contain control characters'),
-  query: z.string().max(4_000).refine(isPlain, 'must be a query string'),
+  name: z
+    .string()
+    .trim()
+    .min(1)
+    .max(100)
+    .refine(isPlain, 'must not contain control characters')
+    .meta({ override: { pattern: '\\S' } }),
+  query: z
+    .string()
+    .max(4_000)
+    .refine((query) => isPlain(query) && !query.startsWith('?'), 'must be a query string, without its question mark')
+    .meta({ description: "The list's query string, without its question mark", override: { pattern: '^([^?]|$)' } }),
 })
 
 const COLUMNS = 'id, screen, name, query, created_at, created_by'

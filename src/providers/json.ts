@@ -73,7 +73,7 @@ type Failure = Extract<ParsedJson, { ok: false }>
 function decode(text: string | Buffer, mostValues = Number.POSITIVE_INFINITY): { ok: true; text: string } | Failure {
   const bytes = typeof text === 'string' ? Buffer.from(text) : text
   const start = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? 3 : 0
-  if (isTooDeep(bytes, mostValues)) return { ok: false, reason: 'too_deep' }
+  if (excessOf(bytes, mostValues)) return { ok: false, reason: 'too_deep' }
   const decoded = bytes.toString('utf8', start)
   return decoded.trim() === '' ? { ok: false, reason: 'empty_body' } : { ok: true, text: decoded }
 }
@@ -86,8 +86,11 @@ function parseOrFail(text: string, reviver: Reviver | undefined): ParsedJson {
   }
 }
 
-/** One pass over the bytes, so that a text of brackets alone never reaches the parser's recursion, nor one of many values its heap. */
-function isTooDeep(bytes: Buffer, mostValues: number): boolean {
+/**
+ * What a JSON text has too much of, if anything: levels, or values. One pass over the bytes, so that a text of brackets alone never reaches
+ * the parser's recursion, nor one of many values its heap.
+ */
+export function excessOf(bytes: Buffer, mostValues: number): 'levels' | 'values' | undefined {
   let depth = 0
   let values = 0
   let isInString = false
@@ -98,11 +101,12 @@ function isTooDeep(bytes: Buffer, mostValues: number): boolean {
       else if (byte === 0x22) isInString = false
     } else if (byte === 0x22) isInString = true
     else if (byte === 0x5b || byte === 0x7b) {
-      if (++depth > MAX_DEPTH || ++values > mostValues) return true
+      if (++depth > MAX_DEPTH) return 'levels'
+      if (++values > mostValues) return 'values'
     } else if (byte === 0x5d || byte === 0x7d) depth--
-    else if (byte === 0x2c && ++values > mostValues) return true
+    else if (byte === 0x2c && ++values > mostValues) return 'values'
   }
-  return false
+  return undefined
 }
 
 const keepDigits: Reviver = (_key, value, { source }) =>

@@ -148,7 +148,10 @@ export interface SampleEvent {
   id: string
   /** The event that was first to tell of the same object; itself unless another is given. Only some samples can be told so. */
   about: string
+  /** When it is signed. */
   nowSeconds: number
+  /** When it happened, as its content says: the same again whenever the same event is delivered. */
+  happenedSeconds: number
   email: string
   livemode: boolean
   /** The secret in use: for schemes that sign it, or send it. */
@@ -167,6 +170,8 @@ interface Sample {
   newId(hex: string, uuid: string): string
   /** The names under which samples ask for their key, where keys are fetched; reserved for the key of a development start. */
   keyNames?(options: Readonly<Record<string, unknown>>): readonly string[]
+  /** Whether a sample can be another event of an object that an earlier one told of. */
+  tellsAbout?: true
   /** The request as the provider would send it; `sign` gives the signature text of these bytes. */
   request(event: SampleEvent, sign: (signed: string | Buffer) => string): SampleRequest
 }

@@ -12,7 +12,7 @@ export interface SampledSource {
   secret: string
   mode: 'live' | 'test'
   type: string
-  /** Another type that says the same fact, if a rule wants one. */
+  /** Another type that the same rule wants. */
   otherType: string | undefined
 }
 
@@ -21,6 +21,8 @@ const MOST_SHOWN = 50
 const AT_ONCE = 20
 
 const ledgerSchema = z.object({
+  startedAtMs: z.number(),
+  held: z.number(),
   calls: z.array(
     z.object({
       atMs: z.number(),
@@ -39,7 +41,10 @@ export function createPanel(options: {
   serviceUrl(): string
   source(): SampledSource | undefined
   privateKeys?: SampleOptions['privateKeys']
+  now?: () => Date
 }) {
+  const { now = () => new Date() } = options
+  const nowSeconds = () => Math.floor(now().getTime() / 1000)
   const control = async (method: string, path: string, body?: object): Promise<unknown> => {
     const answer = await fetch(new URL(path, options.sandboxUrl), {
       method,
@@ -49,7 +54,12 @@ export function createPanel(options: {
     if (!answer.ok) throw new Error(`the email sandbox answers ${answer.status}`)
     return answer.json()
   }
-  const newSample = () => ({ payment: randomBytes(6).toString('hex'), id: undefined as string | undefined })
+  // A sample keeps when it happened, so that the same one again has the same bytes.
+  const newSample = () => ({
+    payment: randomBytes(6).toString('hex'),
+    id: undefined as string | undefined,
+    happenedSeconds: nowSeconds(),
+  })
   let last = newSample()
 
   return {
@@ -68,9 +78,9 @@ export function createPanel(options: {
     async deliverHeld(): Promise<number> {
       return z.object({ delivered: z.number() }).parse(await control('POST', '/_sandbox/reports/deliver')).delivered
     },
-    async accepted() {
-      const { calls } = ledgerSchema.parse(await control('GET', '/_sandbox/ledger'))
-      return calls
+    async truth() {
+      const { calls, startedAtMs, held } = ledgerSchema.parse(await control('GET', '/_sandbox/ledger'))
+      const emails = calls
         .filter(({ accepted }) => accepted)
         .slice(-MOST_SHOWN)
         .reverse()
@@ -81,6 +91,13 @@ export function createPanel(options: {
           message: message ?? {},
           answer,
         }))
+      return { startedAt: new Date(startedAtMs), held, emails }
+    },
+    sampled() {
+      const source = options.source()
+      if (!source) return undefined
+      const tellsAbout = providers.get(source.provider)?.sample.tellsAbout === true
+      return { source: source.name, type: source.type, otherType: tellsAbout ? (source.otherType ?? source.type) : undefined }
     },
     async send(kind: 'new' | 'again' | 'other' | 'many') {
       const source = options.source()
@@ -101,7 +118,8 @@ export function createPanel(options: {
         about: last.id,
         email: `sample-${last.payment}@example.com`,
         livemode: source.mode === 'live',
-        nowSeconds: Math.floor(Date.now() / 1000),
+        nowSeconds: nowSeconds(),
+        happenedSeconds: last.happenedSeconds,
         ...(options.privateKeys && { privateKeys: options.privateKeys }),
       })
       const post = async () => {
@@ -111,12 +129,25 @@ export function createPanel(options: {
           body: new Uint8Array(body),
           signal: AbortSignal.timeout(TIMEOUT_MS),
         })
-        await answer.arrayBuffer()
-        return answer.status
+        return wordOf(answer.status, await answer.text())
       }
       const answers = await Promise.all(Array.from({ length: kind === 'many' ? AT_ONCE : 1 }, post))
       return { source: source.name, type, id, answers }
     },
+  }
+}
+
+/** What became of a post: `accepted`, `duplicate` …, or the status where it says no such word. */
+function wordOf(status: number, text: string): string {
+  const said = z.object({ status: z.string().max(50) }).safeParse(parsed(text))
+  return status === 200 && said.success ? said.data.status : `answered ${status}`
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
   }
 }
 

@@ -13,6 +13,8 @@ export interface SampleOptions {
   /** Another event of the same object. */
   about?: string
   nowSeconds: number
+  /** When it happened, if not now: the same event again has the same bytes. */
+  happenedSeconds?: number
   email?: string
   livemode?: boolean
   /** What a provider that signs by a private key would sign with: PEM. */
@@ -28,7 +30,17 @@ export function sampleRequest(request: SampleOptions): SampleRequest & { body: B
   const options = (request.options ?? {}) as Record<string, unknown> // checked by createProvider
   const sign = signerOf('isUnsigned' in scheme ? [] : scheme.signatures, secret, request.privateKeys)
   const signed = sample.request(
-    { type, id, about: request.about ?? id, nowSeconds, email, livemode, secret, options },
+    {
+      type,
+      id,
+      about: request.about ?? id,
+      nowSeconds,
+      happenedSeconds: request.happenedSeconds ?? nowSeconds,
+      email,
+      livemode,
+      secret,
+      options,
+    },
     (text) => sign(text) ?? fail(`this secret can't sign samples of provider "${name}"`),
   )
   return {

@@ -1,7 +1,7 @@
 import type pg from 'pg'
 import { inTransaction, type Tx } from '../db.ts'
 import type { Log } from '../log.ts'
-import { addFact, bindMessage, closeUnknown, type Evidence, joinReports, lockFor } from './join.ts'
+import { addFact, bindMessage, closeUnknown, countUp, type Evidence, joinReports, lockFor } from './join.ts'
 import { byPerson, type State, type Status } from './lifecycle.ts'
 import { RULE_VERSION } from './match.ts'
 import { rematch } from './settle.ts'
@@ -97,7 +97,7 @@ async function attachWithin(tx: Tx, key: string, request: AttachRequest): Promis
   )
   if (rowCount !== 1) return { outcome: 'report_taken' }
   // A decision, even where the report has nothing new to say of the send: no other one may be about the same version.
-  await tx.query('update email_sends set version = version + 1 where dedupe_key = $1', [key])
+  await countUp(tx, key)
   const person = byPerson(request.actor)
   const evidence: Evidence = {
     event: request.event,

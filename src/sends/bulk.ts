@@ -36,7 +36,9 @@ export async function continuePlans(deps: BulkDeps): Promise<number> {
   const { rows } = await deps.pool.query<{ id: string }>(
     `select id from decision_plans where state = 'running' and started_at < now() - interval '1 minute' order by started_at limit 10`,
   )
-  for (const { id } of rows) await continuePlan(deps, id)
+  // One that fails must not keep those behind it from going on.
+  for (const { id } of rows)
+    await continuePlan(deps, id).catch((error: unknown) => deps.log.warn({ error, plan: id }, 'going on with a plan failed'))
   return rows.length
 }
 
@@ -60,7 +62,11 @@ export async function continuePlan(deps: BulkDeps, id: string): Promise<void> {
      where plan = $1 and skipped is null and decided_at is null order by number`,
     [id],
   )
-  for (const { number, dedupe_key } of due) await decideOne(deps, plan, { plan: id, number }, dedupe_key)
+  // The others are decided all the same; what failed stays due, and the plan running.
+  const failures: unknown[] = []
+  for (const { number, dedupe_key } of due)
+    await decideOne(deps, plan, { plan: id, number }, dedupe_key).catch((error: unknown) => failures.push(error))
+  if (failures.length > 0) throw failures[0]
   await deps.pool.query(
     `update decision_plans set state = 'done', ended_at = now() where id = $1 and state = 'running' and not exists (
        select from decision_plan_sends where plan = $1 and skipped is null and decided_at is null)`,

@@ -14,6 +14,9 @@ export type Leave = 'free' | 'probe' | 'held'
 /** As the migration that made the row wrote it: the server, and its timeline, which a recovery from a backup counts up. */
 const DATABASE = `(select system_identifier || '/' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) from pg_control_system())`
 
+/** What happens without a person stands in the audit too. */
+const AUDITED = `insert into audit_log (actor, via, action, subject, reason) select '${BY_ITSELF}', '${BY_ITSELF}',`
+
 /**
  * Holds sending, and the matching by recipient, when the database has been restored since the last look: its rows may not know of
  * all that was sent, and only a person can tell. True when this look found it.
@@ -21,9 +24,12 @@ const DATABASE = `(select system_identifier || '/' || left(pg_walfile_name(pg_cu
 export async function noticeRestore(db: Db): Promise<boolean> {
   const { rowCount } = await db.query({
     name: 'notice-restore',
-    text: `update sending_control set database_id = ${DATABASE}, version = version + 1, held_by = 'restore', held_at = now(), next_probe_at = null,
-        held_reason = $1, matching = 'suggest', matching_reason = $1, matching_at = now()
-      where database_id <> ${DATABASE}`,
+    text: `with held as (
+        update sending_control set database_id = ${DATABASE}, version = version + 1, held_by = 'restore', held_at = now(), next_probe_at = null,
+          held_reason = $1, matching = 'suggest', matching_reason = $1, matching_at = now()
+        where database_id <> ${DATABASE} returning held_reason
+      )
+      ${AUDITED} 'pause sending', 'sending', held_reason from held`,
     values: ['the database was restored: what was sent since the backup may be missing in it'],
   })
   return rowCount === 1
@@ -64,8 +70,12 @@ export async function noteOutcome(tx: Tx, outcome: CallOutcome, isProbe: boolean
     if (!isProbe) return false
     const { rowCount } = await tx.query({
       name: 'lift-hold',
-      text: `update sending_control set held_reason = null, held_by = null, held_at = null, next_probe_at = null, version = version + 1
-        where held_by = $1`,
+      text: `with old as (select held_reason from sending_control where held_by = $1 for no key update), lifted as (
+          update sending_control set held_reason = null, held_by = null, held_at = null, next_probe_at = null, version = version + 1
+          from old where held_by = $1 returning old.held_reason
+        )
+        insert into audit_log (actor, via, action, subject, reason, before)
+        select $1, $1, 'resume sending', 'sending', 'Inboxili took the send that was tried', to_jsonb(held_reason) from lifted`,
       values: [BY_ITSELF],
     })
     return rowCount === 1
@@ -74,7 +84,8 @@ export async function noteOutcome(tx: Tx, outcome: CallOutcome, isProbe: boolean
   if (outcome.kind !== 'unknown' && !isRefusedKey) return false
   const { rows } = await tx.query<{ is_new: boolean }>({
     name: 'count-trouble',
-    text: `update sending_control control set
+    text: `with counted as (
+        update sending_control control set
         unknown_in_a_row = control.unknown_in_a_row + (not $2)::int,
         held_reason = case when old.trips then $3 else control.held_reason end,
         held_by = case when old.trips then $4 else control.held_by end,
@@ -82,7 +93,9 @@ export async function noteOutcome(tx: Tx, outcome: CallOutcome, isProbe: boolean
         next_probe_at = case when old.trips then now() + $5::float8 * interval '1 ms' else control.next_probe_at end,
         version = control.version + old.trips::int
       from (select held_reason is null and ($2 or unknown_in_a_row + 1 >= $1) as trips from sending_control for no key update) old
-      returning old.trips as is_new`,
+        returning old.trips as is_new, control.held_reason
+      ), audited as (${AUDITED} 'pause sending', 'sending', held_reason from counted where is_new)
+      select is_new from counted`,
     values: [
       UNKNOWN_BEFORE_HOLD,
       isRefusedKey,

@@ -203,6 +203,11 @@ export async function bindMessage(tx: Tx, attempt: string, messageId: string): P
   })
 }
 
+/** Makes a send one version newer for a decision about it that may change nothing else. */
+export async function countUp(tx: Tx, key: string): Promise<void> {
+  await tx.query('update email_sends set version = version + 1 where dedupe_key = $1', [key])
+}
+
 /** Notes whose message it is of a call that was known to be accepted; its send stays as it is. */
 export async function keepEvidence(tx: Tx, attempt: string, evidence: Evidence): Promise<void> {
   await tx.query({

@@ -18,6 +18,7 @@ export function key(...parts: (string | number | bigint)[]): string {
   if (parts.length === 0) throw new KeyError('cannot build key: no parts')
   const built = parts.map((part, index) => encodePart(part, index + 1)).join(':')
   if (built.length > LONGEST_KEY) throw new KeyError(`cannot build key: ${built.length} characters, at most ${LONGEST_KEY}`)
+  if (isStep(built)) throw new KeyError(`cannot build key: "${built}" can't be a part of a path`)
   return built
 }
 
@@ -35,14 +36,25 @@ function encodePart(part: unknown, position: number): string {
   return part.replace(/[%:]/g, (character) => (character === '%' ? '%25' : '%3A'))
 }
 
+/** Every client takes these in a path for a step, even encoded, so nobody could ask for the send. */
+const isStep = (key: string) => key === '.' || key === '..'
+
 /** A key that a row can hold, however it was built. */
 export const dedupeKeySchema = z
   .string()
   .max(LONGEST_KEY)
-  .refine(
-    (text) => text.trim() !== '' && text.isWellFormed() && !/\p{Cc}/u.test(text),
-    'must be a text without control characters',
-  )
+  .refine((text) => text.trim() !== '', { error: 'must not be empty', abort: true })
+  .refine((text) => text.isWellFormed() && !/\p{Cc}/u.test(text), 'must be a text without control characters')
+  .refine((text) => !isStep(text), 'must not be . or .., which no path can hold')
+  .meta({
+    description: 'Names the email, not the attempt. Not empty, no control characters, neither `.` nor `..`',
+    // The same for programs.
+    override: {
+      minLength: 1,
+      pattern: '^[^\\u0000-\\u001f\\u007f-\\u009f]*$',
+      allOf: [{ pattern: '\\S' }, { not: { enum: ['.', '..'] } }],
+    },
+  })
 
 /**
  * The calendar period of an instant, as the last part of a key: `2026-11`, `2026-W48` or `2026-11-29`, in UTC unless an IANA

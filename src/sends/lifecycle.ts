@@ -1,5 +1,5 @@
-/** How a row names the person, or the token, that has decided about it. */
-export const byPerson = (actor: string): string => (actor.startsWith('person:') ? actor : `person:${actor}`)
+/** How a row names the person, or the token, that has decided about it; who has no name of a kind is a person at the command line. */
+export const byPerson = (actor: string): string => (/^(person|token):/.test(actor) ? actor : `person:${actor}`)
 
 /** The states of a send. `delivered` and `bounced` are no states but facts beside `sent`: event order must not matter. */
 export const states = ['queued', 'claimed', 'sending', 'sent', 'rejected', 'needs_review', 'abandoned'] as const

@@ -1,6 +1,7 @@
 import type { Db, Tx } from '../db.ts'
 import { addFact, bindMessage, closeUnknown, type Evidence, type Fact, joinReports, lockFor } from './join.ts'
 import { byPerson, moves, type State } from './lifecycle.ts'
+import { ZONES_APART_MS } from './log-clock.ts'
 import { type Match, matchReport, type Parked, RULE_VERSION } from './match.ts'
 import type { LogLine } from './sending-log.ts'
 import { findAttempts, findSurroundings } from './settle.ts'
@@ -116,12 +117,14 @@ const kindOf = ({ says }: LogLine) => (says === 'sent' ? 'delivered' : says)
 /** The rule for events, with what the file says of the recipient. */
 async function matchLine(tx: Tx, reading: Reading): Promise<Match | { parked: Reason; candidates: string[] }> {
   const { line, matchKey, recipient, isExclusive } = reading
-  const { messageId, occurredAt, subject } = line
+  const { messageId, occurredAt, namesZone, subject } = line
   if (line.says === 'unclear') return { parked: 'unclear status', candidates: [] }
   if (reading.hasSeveralRecipients) return { parked: 'several recipients', candidates: [] }
   if (matchKey === null || recipient === null) return { parked: 'no recipient', candidates: [] }
   if (occurredAt === null) return { parked: 'no time', candidates: [] }
-  const attempts = await findAttempts(tx, matchKey, occurredAt, occurredAt)
+  const attempts = await findAttempts(tx, matchKey, occurredAt, new Date(occurredAt.getTime() + (namesZone ? 0 : ZONES_APART_MS)))
+  // In another zone than was said it may be of any of them.
+  if (!namesZone && attempts.length > 1) return { parked: 'ambiguous', candidates: attempts.map(({ attempt }) => attempt) }
   const { others, isBreakerClosed } = await findSurroundings(tx, matchKey)
   const around = {
     others: [...others.filter((other) => !reading.isExplained(other.messageId)), ...reading.others],

@@ -10,7 +10,7 @@ export type Policy = (typeof policies)[number]
 
 /** `unguarded`: so many to one recipient and of one kind, in so many minutes. */
 const UNGUARDED_AT_MOST = 5
-const UNGUARDED_WITHIN_MINUTES = 15
+export const UNGUARDED_WITHIN_MINUTES = 15
 /** `prefer_duplicate`: calls in all; then it waits for a person as any other. */
 const PREFERRED_CALLS = 3
 

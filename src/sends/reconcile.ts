@@ -1,7 +1,9 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type pg from 'pg'
 import { type Db, inTransaction, type Tx } from '../db.ts'
 import { excludeForm } from './address.ts'
-import { type Coverage, coverLog } from './log-coverage.ts'
+import { findAcceptedCalls, minutesOff } from './log-clock.ts'
+import { type Coverage, coverLog, type LogReader } from './log-coverage.ts'
 import { type Finding, findingOf, findOwners, newsOf, type Owner, type Reading, settleByLine } from './log-line.ts'
 import type { LogLine } from './sending-log.ts'
 import { rematch } from './settle.ts'
@@ -9,13 +11,9 @@ import { rematch } from './settle.ts'
 // Settles from the provider's own sending log, read in by a person: by the rule for delivery events, with the whole file before
 // its eyes. A line never frees a key and never starts a send.
 
-export interface Run {
-  pool: pg.Pool
-  fileSha256: string
+export interface Run extends LogReader {
   /** Nobody but this service sends with the account. */
   isExclusive: boolean
-  /** Who reads the file in, and why; in a dry run nobody, and nothing stays. */
-  by: { actor: string; via: string; reason: string } | undefined
   onProgress?: ((done: number, of: number) => void) | undefined
 }
 
@@ -44,16 +42,22 @@ interface LoggedMessage {
 /** What a line without a time has to count as when it speaks against others. */
 const ANY_TIME = new Date(8.64e15)
 const LOOKED_UP_AT_ONCE = 1_000
+/** The process that reads a log answers others, too. */
+const MESSAGES_A_TURN = 50
 
 /**
  * Goes through a sending log until no line changes anything more, each decision in a transaction of its own; then notes which open sends
- * the file covers and lacks. The same file again
- * changes nothing. A run that ends halfway leaves what it did; the next one does the rest.
+ * the file covers and lacks. The same file again changes nothing. A run that ends halfway leaves what it did; the next one does the rest.
  */
 export async function reconcile(run: Run, log: readonly LogLine[]): Promise<Reconciled> {
-  const lines = withoutContradictions(log)
+  const accepted = await findAcceptedCalls(run.pool, log)
+  const off = minutesOff(log, accepted)
+  await nextTurn()
+  // Times that are off must neither find a call nor stay as a fact.
+  const lines = withoutContradictions(off === null ? log : log.map((line) => ({ ...line, occurredAt: null })))
+  await nextTurn()
   const found = new Map<LogLine, Finding>()
-  const messages = messagesOf(lines)
+  const messages = await messagesOf(lines)
   for (const line of lines) if (line.messageId === null) found.set(line, { ...findingOf('no message id'), dedupe_key: null })
   // Of a dry run, too, whose settlements are in no table.
   const explained = new Set<string>()
@@ -68,7 +72,8 @@ export async function reconcile(run: Run, log: readonly LogLine[]): Promise<Reco
       ({ matchKey }) => matchKey,
     )
     const changed = new Set<string | null>()
-    for (const message of due) {
+    for (const [index, message] of due.entries()) {
+      if (index % MESSAGES_A_TURN === 0) await nextTurn()
       const owner = owners.get(message.id)
       const open = message.lines.filter(isOpen)
       const known = open.map((line) => withoutLook(line, message, owner, openRecipients))
@@ -92,8 +97,10 @@ export async function reconcile(run: Run, log: readonly LogLine[]): Promise<Reco
   }
   const findings = lines.map((line) => ({ line: line.line, line_sha256: line.sha256, ...(found.get(line) as Finding) })) // each has one by now
   const settled = new Set(findings.flatMap(({ outcome, dedupe_key }) => (outcome === 'settles' && dedupe_key) || []))
-  const judged = lines.map((line) => ({ ...line, isExplained: !isOpen(line) }))
-  return { lines: findings, coverage: await coverLog(run, judged, settled) }
+  await nextTurn()
+  const judged = log.map((line, index) => ({ ...line, isExplained: !isOpen(lines[index] ?? line) }))
+  await nextTurn()
+  return { lines: findings, coverage: await coverLog(run, { lines: judged, accepted, minutesOff: off, settled }) }
 }
 
 /**
@@ -108,20 +115,23 @@ function withoutContradictions(lines: readonly LogLine[]): readonly LogLine[] {
   return lines.map((line) => (failed.has(line.messageId) && !known.has(line.messageId) ? { ...line, says: 'failed' } : line))
 }
 
-function messagesOf(lines: readonly LogLine[]): LoggedMessage[] {
+async function messagesOf(lines: readonly LogLine[]): Promise<LoggedMessage[]> {
   const named = lines.filter((line): line is NamedLine => line.messageId !== null)
-  return [...Map.groupBy(named, ({ messageId }) => messageId)].map(([id, lines]) => {
+  const messages: LoggedMessage[] = []
+  for (const [id, lines] of Map.groupBy(named, ({ messageId }) => messageId)) {
+    if (messages.length % MESSAGES_A_TURN === 0) await nextTurn()
     const recipients = new Set(lines.flatMap(({ recipient }) => (recipient === null ? [] : [excludeForm(recipient)])))
     const [matchKey = null] = recipients
     const times = lines.map(({ occurredAt }) => occurredAt ?? ANY_TIME)
-    return {
+    messages.push({
       id,
       lines,
       matchKey: recipients.size === 1 ? matchKey : null,
       hasSeveralRecipients: recipients.size > 1,
       lastAt: new Date(Math.max(...times.map((time) => time.getTime()))),
-    }
-  })
+    })
+  }
+  return messages
 }
 
 /** Whose messages they are, and which recipients have an attempt without one: all others need no look of their own. */

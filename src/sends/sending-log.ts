@@ -22,6 +22,8 @@ export interface LogLine {
   recipient: string | null
   /** Absent, too, for a day without a time, and for a local time that comes twice or never. */
   occurredAt: Date | null
+  /** Whether that time is certain whatever zone is said to be meant: it has one of its own, or needs none. */
+  namesZone: boolean
   subject: string | null
 }
 
@@ -41,6 +43,7 @@ const plain = (text: string) => text.toLowerCase().replace(/[\s_-]+/g, '')
 export function chooseColumns(
   header: readonly string[],
   given: Partial<Record<LogField, string>>,
+  howToName: (field: LogField) => string = () => 'name it',
 ): { columns: Columns } | { problems: string[] } {
   const names = header.map(plain)
   const problems: string[] = []
@@ -57,7 +60,7 @@ export function chooseColumns(
   if (new Set(places).size < places.length) problems.push('one column can’t be two things')
   for (const field of ['message_id', 'status'] as const)
     if (problems.length === 0 && columns[field] === undefined)
-      problems.push(`no column looks like the ${field}; name it with --columns ${field}=NAME`)
+      problems.push(`no column looks like the ${field}; ${howToName(field)}`)
   return problems.length > 0 ? { problems } : { columns }
 }
 
@@ -96,6 +99,7 @@ export function readLogLine({ line, sha256, cells }: CsvRecord, columns: Columns
     messageId: messageId !== '' && messageId.length <= 500 && !/\p{Cc}/u.test(messageId) ? messageId : null,
     recipient: address.length <= 254 && /^[^\s@<>,;\p{Cc}]+@[^\s@<>,;\p{Cc}]+$/u.test(address) ? address : null,
     occurredAt: readTime(cell('time'), zone),
+    namesZone: namesZone(cell('time')),
     subject: cell('subject') || null,
   }
 }
@@ -115,6 +119,12 @@ export function readTime(text: string, zone: string): Date | null {
   const [, sign, hours = '', minutes = ''] = /^([+-])(\d\d):?(\d\d)$/.exec(offset) ?? []
   const behind = sign === undefined ? 0 : (Number(hours) * 60 + Number(minutes)) * (sign === '-' ? -1 : 1)
   return new Date(local.getTime() - behind * 60_000)
+}
+
+/** Whether a time is an instant by itself. */
+function namesZone(text: string): boolean {
+  const [, day, , offset] = TIME.exec(text) ?? []
+  return day === undefined || offset !== undefined
 }
 
 const DAY_MS = 86_400_000
@@ -141,7 +151,7 @@ export function isZone(zone: string): boolean {
 }
 
 /** How far the clocks of a zone are ahead of UTC. Throws RangeError for a zone that there is not. */
-export function offsetMs(ms: number, zone: string): number {
+function offsetMs(ms: number, zone: string): number {
   const calendar =
     calendars.get(zone) ??
     new Intl.DateTimeFormat('en-US', {

@@ -1,14 +1,6 @@
 import type { Db } from '../db.ts'
-import type { State } from './lifecycle.ts'
-import {
-  CANDIDATE_AFTER_MS,
-  CANDIDATE_BEFORE_MS,
-  type Candidate,
-  matchReport,
-  type Parked,
-  RULE_VERSION,
-  type UnknownReport,
-} from './match.ts'
+import { type Judged, judgeReports } from './judge.ts'
+import { type Candidate, RULE_VERSION } from './match.ts'
 
 export const verdicts = ['sent', 'not_sent', 'cant_tell'] as const
 export type Verdict = (typeof verdicts)[number]
@@ -44,18 +36,6 @@ interface Call {
   log_known: number | null
 }
 
-type Report = Omit<UnknownReport, 'messageId'> & {
-  event: string
-  messageId: string | null
-  matchKey: string
-  hasOwnTime: boolean
-  isDismissed: boolean
-}
-
-/** As many parked reports of one recipient are looked at, those nearest after the call. */
-const MOST_REPORTS = 100
-const MOST_ATTEMPTS = 1_000
-
 /**
  * What the evidence suggests for each of these sends that needs a decision, by the very rule that settles by itself; only whether the
  * account is exclusive and the breaker closed doesn't count, as a person looks. That a sending log lacks the call is the one thing
@@ -68,14 +48,6 @@ export async function findSuggestions(db: Db, keys: readonly string[], now: Date
   for (const [key, own] of Map.groupBy(calls, ({ dedupe_key }) => dedupe_key)) suggestions.set(key, suggest(own, judged, now))
   for (const key of keys) if (!suggestions.has(key)) suggestions.set(key, cantTell(0, 'no call is known that may have sent it'))
   return suggestions
-}
-
-/** A report, and the attempts it may speak of; the one attempt, where the rule is sure. */
-interface Judged {
-  report: Report
-  candidates: readonly string[]
-  fits: string | undefined
-  parked: Parked | undefined
 }
 
 function suggest(calls: readonly Call[], judged: readonly Judged[], now: Date): Suggestion {
@@ -175,7 +147,8 @@ async function findCalls(db: Db, keys: readonly string[]): Promise<Call[]> {
         calls.message_id is not null and exists (select from delivery_reports where attempt = calls.id) as is_reported,
         logs.from_at as log_from, logs.until_at as log_until, logs.known as log_known
       from send_attempts calls join email_sends using (dedupe_key)
-        left join log_absences on log_absences.attempt = calls.id left join sending_logs logs on logs.id = log
+        left join lateral (select logs.* from log_absences join sending_logs logs on logs.id = log where attempt = calls.id
+          order by read_at desc, logs.id desc limit 1) logs on true
       where calls.dedupe_key = any ($1) and outcome in ('in_flight', 'unknown', 'accepted')
       order by calls.dedupe_key, number`,
     values: [keys],
@@ -191,55 +164,4 @@ function earliestCalls(calls: readonly Call[]): Map<string, Date> {
     if (!before || claimed_at < before) earliest.set(match_key, claimed_at)
   }
   return earliest
-}
-
-async function judgeReports(db: Db, since: ReadonlyMap<string, Date>): Promise<Judged[]> {
-  const { rows: reports } = await db.query<Report>({
-    name: 'find-reports-to-judge',
-    text: `select event, kind, message_id as "messageId", recipient, reports.match_key as "matchKey", occurred_at as "occurredAt", subject,
-        has_own_time as "hasOwnTime", dismissed_at is not null as "isDismissed"
-      from unnest($1::text[], $2::timestamptz[]) as wanted (match_key, since) cross join lateral (
-        select * from delivery_reports where match_key = wanted.match_key and attempt is null
-          and occurred_at >= wanted.since - ${CANDIDATE_AFTER_MS} * interval '1 ms'
-        order by occurred_at, event limit ${MOST_REPORTS}) reports`,
-    values: [[...since.keys()], [...since.values()]],
-  })
-  const byRecipient = Map.groupBy(reports, ({ matchKey }) => matchKey)
-  const attempts = await findAttemptsOf(db, byRecipient)
-  return reports.map((report): Judged => {
-    const { messageId } = report
-    const others = (byRecipient.get(report.matchKey) ?? []).flatMap((other) =>
-      other.messageId === null ? [] : [{ messageId: other.messageId, occurredAt: other.occurredAt }],
-    )
-    const match = matchReport({ ...report, messageId: messageId ?? '' }, attempts.get(report.matchKey) ?? [], {
-      others,
-      isExclusive: true,
-      isBreakerClosed: true,
-    })
-    const candidates = 'parked' in match ? match.candidates : [match.candidate.attempt]
-    if (messageId === null) return { report, candidates, fits: undefined, parked: 'no message id' }
-    return 'parked' in match
-      ? { report, candidates, fits: undefined, parked: match.parked }
-      : { report, candidates, fits: match.candidate.attempt, parked: undefined }
-  })
-}
-
-async function findAttemptsOf(db: Db, reports: ReadonlyMap<string, readonly Report[]>): Promise<Map<string, Candidate[]>> {
-  if (reports.size === 0) return new Map()
-  const times = (of: readonly Report[]) => of.map(({ occurredAt }) => occurredAt.getTime())
-  const { rows } = await db.query<Candidate & { matchKey: string; state: State }>({
-    name: 'find-attempts-to-judge',
-    text: `select attempts.match_key as "matchKey", attempts.id as attempt, attempts.recipient, attempts.claimed_at as "claimedAt", outcome, state,
-        message ->> 'subject' as subject
-      from unnest($1::text[], $2::timestamptz[], $3::timestamptz[]) as wanted (match_key, since, until) cross join lateral (
-        select * from send_attempts where match_key = wanted.match_key and message_id is null and outcome in ('in_flight', 'unknown', 'accepted')
-          and claimed_at between wanted.since and wanted.until order by claimed_at desc limit ${MOST_ATTEMPTS}) attempts
-        join email_sends using (dedupe_key)`,
-    values: [
-      [...reports.keys()],
-      [...reports.values()].map((of) => new Date(Math.min(...times(of)) - CANDIDATE_BEFORE_MS)),
-      [...reports.values()].map((of) => new Date(Math.max(...times(of)) + CANDIDATE_AFTER_MS)),
-    ],
-  })
-  return Map.groupBy(rows, ({ matchKey }) => matchKey)
 }

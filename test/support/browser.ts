@@ -1,3 +1,4 @@
+/// <reference lib="dom" />
 import { type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 import { afterAll, inject, onTestFinished } from 'vitest'
 
@@ -33,6 +34,8 @@ export async function openTab({ baseURL, cookie, ...options }: Visitor): Promise
     const [name = '', value = ''] = cookie.split('=', 2)
     await context.addCookies([{ name, value, url: baseURL, httpOnly: true, sameSite: 'Lax' }])
   }
+  // Sooner than the test's own end, so that it says what was waited for.
+  context.setDefaultTimeout(20_000)
   const page = await context.newPage()
   return { page, ...watch(page, baseURL) }
 }

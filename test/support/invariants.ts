@@ -101,7 +101,7 @@ const atRest: readonly Check[] = [
   ],
   [
     'a decision has no audit, or an audit no reason',
-    `select dedupe_key as key from settlements where actor like 'person:%'
+    `select dedupe_key as key from settlements where actor ~ '^(person|token):'
        and not exists (select from audit_log where subject = 'send:' || dedupe_key and reason is not null)`,
   ],
 ]

@@ -3,14 +3,18 @@ import type { AddressInfo } from 'node:net'
 import { pino } from 'pino'
 import { afterAll } from 'vitest'
 import { createApp } from '../../src/app.ts'
+import { createFingerprints, readFingerprintKey } from '../../src/events/fingerprint.ts'
+import { createTallies } from '../../src/events/tallies.ts'
 import { createChanges } from '../../src/ops/changes.ts'
 import { createOverview } from '../../src/ops/overview.ts'
 import type { PageDeps } from '../../src/ops/page/routes.ts'
+import { startHeartbeat } from '../../src/ops/processes.ts'
+import { createPanel } from '../../src/sandbox/panel.ts'
 import type { TestDatabase } from './database.ts'
 import { testPages } from './page.ts'
 import { hexHmac, INBOXILI_SECRET, stripeSignature, testService } from './service.ts'
 
-export const STRIPE_SECRET = 'whsec_of_the_stage'
+const STRIPE_SECRET = 'whsec_of_the_stage'
 
 const rules = {
   sources: {
@@ -24,7 +28,7 @@ const rules = {
       source: 'stripe',
       type: 'invoice.paid',
       email: ({ data }: { data: { object: { number: string; customer_email: string; customer_name?: string } } }) => ({
-        key: `invoice:${encodeURIComponent(data.object.number)}:paid`,
+        key: `invoice:${data.object.number}:paid`,
         to: data.object.customer_email,
         from_email: 'billing@example.com',
         subject: `Your receipt for ${data.object.number}`,
@@ -39,25 +43,43 @@ export type OpsStage = Awaited<ReturnType<typeof openOpsStage>>
 /** The whole service on a port, with people signed in, its email API stood in for, and its jobs run by hand. */
 export async function openOpsStage(database: TestDatabase, more: Partial<PageDeps> = {}) {
   const service = await testService(database, rules)
-  const pages = await testPages(database, rules, more)
+  const fingerprints = createFingerprints(await readFingerprintKey(database.pool))
+  const panel = createPanel({
+    sandboxUrl: service.sandbox.url,
+    serviceUrl: () => baseURL,
+    source: () => ({
+      name: 'stripe',
+      provider: 'stripe',
+      options: {},
+      secret: STRIPE_SECRET,
+      mode: 'live',
+      type: 'invoice.paid',
+      otherType: undefined,
+    }),
+  })
+  const pages = await testPages(database, rules, { sandbox: panel, fingerprints, ...more })
   const lines: string[] = []
   const log = pino({ level: 'debug' }, { write: (line: string) => void lines.push(line) })
   const findOverview = createOverview(database.pool, () => ({ config: service.config.current }))
   const changes = createChanges({ reads: database.pool, findOverview, log, everyMs: 50 })
+  const tallies = createTallies(database.pool, log, 50)
+  const heartbeat = startHeartbeat(database.pool, { kind: 'worker', version: '0.0.0' }, log)
+  heartbeat.swept()
   const stopping = new AbortController()
   const app = createApp({
     log,
-    events: { ...service.eventDeps, log },
+    events: { ...service.eventDeps, log, tallies, fingerprints },
     ops: { ...pages.deps, log, findOverview, changes, stopping: stopping.signal, ...more },
     notReady: async () => undefined,
     metrics: async () => ({ text: '', contentType: 'text/plain' }),
   })
   const server = createServer(app)
   await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-  afterAll(() => {
+  afterAll(async () => {
     stopping.abort()
     server.close()
     server.closeAllConnections()
+    await Promise.all([tallies.stop(), heartbeat.stop()])
   })
   const baseURL = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   service.sandbox.setWebhook({ url: `${baseURL}/webhooks/inboxili`, secret: INBOXILI_SECRET })
@@ -70,6 +92,7 @@ export async function openOpsStage(database: TestDatabase, more: Partial<PageDep
     baseURL,
     server,
     service,
+    deps: pages.deps,
     log: lines,
     cookies: pages.cookies,
     /** A Stripe event as it would come, with these bytes. */

@@ -14,7 +14,7 @@ import { startSessionByLink } from '../../src/ops/sessions.ts'
 import { createSignInLink } from '../../src/ops/sign-in-links.ts'
 import type { TestDatabase } from './database.ts'
 
-export type Who = 'operator' | 'reader'
+type Who = 'operator' | 'reader'
 
 /** The page on a real database, with an operator (mia) and a reader (rob) who are signed in. */
 export interface TestPages {

@@ -1,11 +1,12 @@
 import type { Command } from 'commander'
-import { isExclusive, tryConfig, withDatabase } from '../environment.ts'
+import { tryConfig, withDatabase } from '../environment.ts'
 import { finish, terminal, withOutput } from '../terminal.ts'
 
 /** Reading whole tables of a large database takes its time. */
 const MOST_MS_OF_A_CHECK = 300_000
 /** As a worker has it: some sweeps look through all old rows. */
 const MOST_MS_OF_A_SWEEP = 30_000
+const NO_CONFIG = 'So nothing is matched by recipient, and no replay goes on.\n'
 
 /** The commands that look whether all is well: `verify`, `verify-invariants`, `sweep`. */
 export function addCheckCommands(program: Command): void {
@@ -40,7 +41,10 @@ export function addCheckCommands(program: Command): void {
       withDatabase(
         options,
         async (db, settings) =>
-          (await import('../sweep.ts')).sweepCommand(db, settings, await isExclusive(), { ...options, ...terminal(options) }),
+          (await import('../sweep.ts')).sweepCommand(db, settings, await tryConfig(NO_CONFIG), {
+            ...options,
+            ...terminal(options),
+          }),
         MOST_MS_OF_A_SWEEP,
       ),
     )

@@ -1,12 +1,14 @@
 import type { Command } from 'commander'
 import { loadConfig } from '../../config.ts'
-import { ConfigError, readSettings } from '../../settings.ts'
+import { readSettings } from '../../settings.ts'
 import { useRunning } from '../environment.ts'
+import { visible } from '../output.ts'
 import { finish, wholeNumber } from '../terminal.ts'
 
 interface Options {
   url?: string
   id?: string
+  about?: string
   email?: string
   count?: number
   fault?: string
@@ -21,6 +23,7 @@ export function addTriggerCommand(program: Command): void {
     .argument('[type]', 'such as invoice.paid; without it the known ones are listed')
     .option('--url <url>', 'address of the service')
     .option('--id <id>', 'event ID; the same one again is a redelivery')
+    .option('--about <id>', 'ID of an earlier sample: another event of the same payment')
     .option('--email <address>', "the customer's address")
     .option('--count <n>', 'post it so many times at once', wholeNumber)
     .option('--fault <name>', 'have the running email sandbox fail its next call so; "list" lists them')
@@ -34,7 +37,14 @@ export function addTriggerCommand(program: Command): void {
       const settings = readSettings()
       const config = await loadConfig(settings.configPath)
       const source = config.sources.get(name)
-      if (!source) throw new ConfigError([`there is no source "${name}" (there are ${[...config.sources.keys()].join(', ')})`])
+      if (!source) {
+        const names = [...config.sources.keys()].join(', ')
+        return finish({
+          stdout: '',
+          stderr: `oncehook: there is no source "${visible(name)}"; there are ${names}\n`,
+          exitCode: 2,
+        })
+      }
       if (fault !== undefined) {
         const { armFault } = await import('../faults.ts')
         const refusal = await armFault(fault, { settings, ...(options.email !== undefined && { to: options.email }) })

@@ -1,5 +1,4 @@
 import express, { type Request, type Response, type Router } from 'express'
-import type pg from 'pg'
 import { z } from 'zod'
 import { problemsOf } from '../filters.ts'
 import type { PersonRole } from '../people.ts'
@@ -41,7 +40,7 @@ const formId = z.uuid()
  */
 export function addAction<Body extends z.ZodType>(
   router: Router,
-  server: PageServer & { pool: pg.Pool },
+  server: PageServer,
   path: string,
   { roles, body: schema, handle, invalid, limit = 100_000, withFile = false }: Action<Body>,
 ): void {
@@ -50,19 +49,23 @@ export function addAction<Body extends z.ZodType>(
     .route(path)
     .post(
       sameOrigin(server.publicUrl, (req, res) => refuse(req, res, foreignPage)),
+      // Before its body is read: who may not do it must not make us read much.
+      (req, res, next) => {
+        const { role } = visitOf(res).session.person
+        if (roles.includes(role)) return next()
+        return refuse(
+          req,
+          res,
+          refusalPage(403, 'You may not do this', `It needs the role ${roles.join(' or ')}; yours is ${role}.`),
+        )
+      },
       withFile
         ? express.raw({ type: 'multipart/form-data', limit })
         : express.urlencoded({ extended: false, limit, parameterLimit: 2_000 }),
       async (req, res) => {
         const visit = visitOf(res)
-        const { role, name } = visit.session.person
-        if (!roles.includes(role))
-          return refuse(
-            req,
-            res,
-            refusalPage(403, 'You may not do this', `It needs the role ${roles.join(' or ')}; yours is ${role}.`),
-          )
-        const { form, ...given } = withFile ? await multipartFields(req) : ((req.body ?? {}) as Record<string, unknown>)
+        const { name } = visit.session.person
+        const { form, ...given } = withFile ? multipartFields(req) : ((req.body ?? {}) as Record<string, unknown>)
         const id = formId.safeParse(form)
         if (!id.success)
           return refuse(req, res, refusalPage(400, 'This form is incomplete', 'Reload the page that it stands on.'))
@@ -72,7 +75,7 @@ export function addAction<Body extends z.ZodType>(
           return refuse(req, res, await (invalid?.({ problems, given, visit, req }) ?? problemsPage(problems)))
         }
 
-        const submission = await takeSubmission(server.pool, id.data, name)
+        const submission = await takeSubmission(server.pool, { form: id.data, person: name, action: req.baseUrl + req.path })
         if (submission.outcome === 'answered') return res.redirect(303, withDone(submission.location, id.data))
         if (submission.outcome === 'running') return refuse(req, res, runningPage)
         const answer = await handle({ body: parsed.data, visit, actor: actorOf(visit), req, res })

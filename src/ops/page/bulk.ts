@@ -13,7 +13,7 @@ import {
 import { readRunId } from '../filters.ts'
 import { maskFor } from '../personal-data.ts'
 import { MOST_COUNTED, type ReviewCounts } from '../review-queries.ts'
-import { countText } from '../words.ts'
+import { countText, skippedWords, verdictWords } from '../words.ts'
 import { addAction, type Problem } from './action.ts'
 import { actionForm, errorSummary, field, select, table } from './components.ts'
 import { reasonFields, reasonIn, withReason } from './decision-forms.ts'
@@ -21,7 +21,6 @@ import { type Html, html, type Part } from './html.ts'
 import type { Page } from './layout.ts'
 import { missingPage, refusalPage, screen } from './page.ts'
 import { sendPath } from './reopening.ts'
-import { verdictWords } from './review-desk.ts'
 import type { ScreenDeps } from './routes.ts'
 import { mayDecide, type Visit } from './visit.ts'
 
@@ -167,16 +166,6 @@ const noPlan = missingPage(
   'No such plan',
   html`It is forgotten a day after it has expired. <a href="/ops/review">Needs a decision</a>`,
 )
-
-const skippedWords: Record<NonNullable<PlannedSend['skipped']>, string> = {
-  not_found: 'no send has this key',
-  changed: 'changed meanwhile',
-  in_flight: 'in flight: it is being sent',
-  already_decided: 'needs no decision',
-  suggestion_differs: 'the evidence suggests something else',
-  not_known_unsent: 'not known to be unsent: send it again one by one',
-  message_taken: 'its message belongs to another call',
-}
 
 function planPage(plan: DecisionPlan, visit: Visit, problems: readonly Problem[] = []): Page {
   const { decision, reason, will_change, decided, skipped, state, sends, has_more } = plan

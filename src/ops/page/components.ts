@@ -64,10 +64,10 @@ export function copyButton(text: string, label = 'Copy'): Html {
 }
 
 /** What is wrong with a form, above it, each linked to its field. */
-export function errorSummary(problems: readonly Problem[]): Part {
+export function errorSummary(problems: readonly Problem[], scope = ''): Part {
   if (problems.length === 0) return null
   return html`<div class="errors" role="alert" tabindex="-1" id="errors"><h2>There is a problem</h2><ul>${problems.map(
-    ({ path, message }) => html`<li><a href="#field-${path}">${path.replaceAll('_', ' ')}: ${message}</a></li>`,
+    ({ path, message }) => html`<li><a href="#field-${scope + path}">${path.replaceAll('_', ' ')}: ${message}</a></li>`,
   )}</ul></div>`
 }
 

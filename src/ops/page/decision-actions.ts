@@ -1,12 +1,13 @@
 import { type Request, Router } from 'express'
 import { type Attached, attachReport } from '../../sends/attach.ts'
 import type { Decided } from '../../sends/decide.ts'
+import { answerSentence } from '../answer.ts'
 import { decideSend } from '../decide-send.ts'
 import { findEvidence, type SendEvidence } from '../evidence.ts'
 import { sendKey } from '../filters.ts'
 import { maskFor } from '../personal-data.ts'
 import { findSend } from '../send-queries.ts'
-import { answerSentence, sendLabels } from '../words.ts'
+import { sendLabels } from '../words.ts'
 import { addAction, type Given, type Problem } from './action.ts'
 import { errorSummary, sendTag, table } from './components.ts'
 import {
@@ -198,7 +199,7 @@ ${
   isChanged &&
   table({
     caption: 'Before and after',
-    head: ['', 'When you opened it', 'Now'],
+    head: [html`<span class="hidden">What</span>`, 'When you opened it', 'Now'],
     rows: [
       html`<tr><th scope="row">Status</th><td>${sendTag('needs_review')}</td><td>${sendTag(send.status)}</td></tr>`,
       html`<tr><th scope="row">Version</th><td>${version}</td><td>${send.version}</td></tr>`,
@@ -214,7 +215,7 @@ function lastChange(
 ): Part {
   if (!settlement) return 'It was changed by somebody else.'
   const { at, grade, event, actor, to_state } = settlement
-  const isPerson = actor.startsWith('person:')
+  const isPerson = /^(person|token):/.test(actor)
   const who = isPerson ? actor.replace(/^(person:)+/, '') : event === null ? 'a late answer' : 'a delivery report'
   return html`While you had this open: ${view.exactTime(at)} ${who} settled it as <i>${to_state.replaceAll('_', ' ')}</i>${!isPerson && ` (grade ${grade})`}.`
 }

@@ -11,8 +11,12 @@ import { mayDecide, type Visit } from './visit.ts'
 
 // The forms of the review desk, and what they send.
 
-/** Reasons that are given often; each can be added to. */
-const presets = ['seen in the sending log', 'the customer says so'] as const
+/** Reasons that are given often, by what they speak for; each can be added to. */
+const presets = {
+  sent: ['seen in the sending log', 'the customer has it'],
+  not_sent: ['not in the sending log', 'the customer says it never came'],
+} as const
+const allPresets = [...presets.sent, ...presets.not_sent] as const
 
 const version = z
   .string()
@@ -20,7 +24,7 @@ const version = z
   .transform(Number)
 /** The reason as a form sends it. */
 export const reasonIn = {
-  preset: z.enum(['', ...presets]).default(''),
+  preset: z.enum(['', ...allPresets]).default(''),
   reason: z.string().max(1_000).default(''),
 }
 /** What every form of the desk says beside its own: the send as it was seen, and where to go on. */
@@ -101,9 +105,14 @@ function hiddenFields(version: number, { suggestion, next }: Onward): Html {
 }
 
 /** The reason: in one's own words, or one that is given often. */
-export function reasonFields(scope: string, { reason = '', preset = '', problems = [] }: Typed): Html {
+export function reasonFields(
+  scope: string,
+  { reason = '', preset = '', problems = [] }: Typed,
+  speaksFor?: keyof typeof presets,
+): Html {
+  const often = speaksFor === undefined ? allPresets : presets[speaksFor]
   return html`${field({ name: 'reason', label: 'Reason', value: reason, maxLength: 1_000, problems, scope, hint: 'Required, here or below. Kept in the audit, for ever.' })}
-<fieldset class="choices"><legend>Often given</legend>${['', ...presets].map(
+<fieldset class="choices"><legend>Often given</legend>${['', ...often].map(
     (text) =>
       html`<label><input type="radio" name="preset" value="${text}"${attribute('checked', text === preset)}> ${text === '' ? 'only as written above' : text}</label> `,
   )}</fieldset>`
@@ -131,7 +140,7 @@ export function decisionFields(
   const messageId = decision === 'sent' && suggestion?.verdict === 'sent' ? suggestion.message_id : null
   return actionForm({
     action: decidePath(key),
-    fields: html`${hiddenFields(version, onward)}<input type="hidden" name="decision" value="${decision}">${reasonFields(scope, typed)}${
+    fields: html`${hiddenFields(version, onward)}<input type="hidden" name="decision" value="${decision}">${reasonFields(scope, typed, decision === 'sent' ? 'sent' : 'not_sent')}${
       messageId !== null &&
       html`<p><label><input type="checkbox" name="message_id" value="${messageId}" checked> Its message is <span class="mono">${messageId}</span>, with all that is reported of it</label></p>`
     }<button class="main">Save and next</button>`,
@@ -163,7 +172,7 @@ export function attachFields(
 ): Html {
   return actionForm({
     action: attachPath(key),
-    fields: html`${hiddenFields(version, onward)}<input type="hidden" name="event" value="${event}">${reasonFields(scope, typed)}${
+    fields: html`${hiddenFields(version, onward)}<input type="hidden" name="event" value="${event}">${reasonFields(scope, typed, 'sent')}${
       isOtherMailbox &&
       html`<p><label><input type="checkbox" name="other_mailbox"> The report names another address, and is of this send all the same</label></p>`
     }<button class="main">Attach</button>`,
@@ -180,7 +189,7 @@ export function attachFields(
 export function resendFields({ dedupe_key: key, version }: SendEvidence, onward: Onward, typed: Typed): Html {
   return actionForm({
     action: againPath(key),
-    fields: html`${hiddenFields(version, onward)}${reasonFields('', typed)}${field({
+    fields: html`${hiddenFields(version, onward)}${reasonFields('', typed, 'not_sent')}${field({
       name: 'words',
       label: html`Type “${CONFIRMATION}”`,
       required: true,

@@ -1,4 +1,4 @@
-import { POINTS, type Point, type Series } from '../series.ts'
+import type { Point, Series } from '../series.ts'
 import { countText, durationText, shareText } from '../words.ts'
 import { table } from './components.ts'
 import { type Html, html } from './html.ts'
@@ -50,16 +50,10 @@ export const figures: readonly Figure[] = [
 function said({ value, text, total }: Figure, series: Series): { last: string; rest: string } {
   const values = series.points.map(value)
   const known = values.filter((one) => one !== null)
-  const gaps = POINTS - known.length
+  if (known.length === 0) return { last: text(null), rest: 'no value in this time' }
   return {
     last: text(values.at(-1) ?? null),
-    rest: [
-      `max ${text(known.length === 0 ? null : Math.max(...known))}`,
-      total?.(series),
-      gaps > 0 && `${gaps} of ${POINTS} without a value`,
-    ]
-      .filter(Boolean)
-      .join(', '),
+    rest: [`max ${text(Math.max(...known))}`, total?.(series)].filter(Boolean).join(', '),
   }
 }
 

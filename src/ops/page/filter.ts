@@ -1,19 +1,31 @@
 import type { Request } from 'express'
 import type { z } from 'zod'
 import { problemsOf } from '../filters.ts'
+import type { Mask } from '../personal-data.ts'
 import type { Problem } from './action.ts'
+import { typedTime } from './typed-time.ts'
+import type { View } from './view.ts'
 
 /** The filter of a list as its address has it: what was given, to be shown in the form again, and what it means, or what is wrong. */
-export type ReadFilter<Filter> = { given: Record<string, string> } & (
-  | { filter: Filter; problems?: never }
-  | { filter?: never; problems: Problem[] }
-)
+export type ReadFilter<Filter> = {
+  given: Record<string, string>
+  /** The same with its times as anybody reads them, whatever their zone. */
+  asked: Record<string, string>
+} & ({ filter: Filter; problems?: never } | { filter?: never; problems: Problem[] })
 
 /** Fields of the page's own, which no filter has. */
 const OF_THE_PAGE = ['done', 'view']
 
-/** Reads the query string; empty fields of a form are not given, and several of one name are a comma list. */
-export function readFilter<Schema extends z.ZodType>(req: Request, schema: Schema): ReadFilter<z.output<Schema>> {
+/**
+ * Reads the query string; empty fields of a form are not given, and several of one name are a comma list. What the mask hides is not
+ * searched for. Times are read in the person's zone where a view is given.
+ */
+export function readFilter<Schema extends z.ZodType>(
+  req: Request,
+  schema: Schema,
+  mask?: Pick<Mask, 'problemsOf'>,
+  view?: View,
+): ReadFilter<z.output<Schema>> {
   const url = new URL(req.originalUrl, 'http://page')
   const given: Record<string, string> = {}
   for (const name of new Set(url.searchParams.keys())) {
@@ -23,9 +35,17 @@ export function readFilter<Schema extends z.ZodType>(req: Request, schema: Schem
       .join(',')
     if (value !== '' && !OF_THE_PAGE.includes(name)) given[name] = value
   }
-  const parsed = schema.safeParse(given)
-  return parsed.success ? { given, filter: parsed.data } : { given, problems: problemsOf(parsed.error) }
+  const asked = { ...given }
+  for (const name of ['since', 'until'])
+    if (view && given[name] !== undefined) asked[name] = typedTime(given[name], view.settings.timeZone, view.now)
+  const parsed = schema.safeParse(asked)
+  if (!parsed.success) return { given, asked, problems: problemsOf(parsed.error) }
+  const problems = mask?.problemsOf(parsed.data) ?? []
+  return problems.length > 0 ? { given, asked, problems } : { given, asked, filter: parsed.data }
 }
+
+/** What a field for a time says beside it. */
+export const timeHint = ({ settings }: View): string => `like 24h, 7d or 2026-11-29 22:00, in ${settings.timeZone}`
 
 /** An address with these fields changed; `null` takes one out. */
 export function addressWith(address: string, changes: Record<string, string | null>): string {

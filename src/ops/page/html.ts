@@ -9,10 +9,13 @@ export interface Html {
 
 export type Part = Html | string | number | bigint | null | undefined | false | readonly Part[]
 
-const ENTITIES: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' }
+const SPECIAL = /[&<>"']/
+/** By the number of the character. */
+const ENTITIES: Record<number, string | undefined> = { 34: '&quot;', 38: '&amp;', 39: '&#39;', 60: '&lt;', 62: '&gt;' }
 // Control, format (bidi, zero width), line and paragraph separators, lone surrogates: what could move, hide or fake other text.
-const INVISIBLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
-const LINE_BREAKS_AND_TABS = /^[\t\n\r]$/
+const INVISIBLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]+/gu
+/** What stands for each that was seen; there are some thousands of them. */
+const chips = new Map([...'\t\n\r'].map((character) => [character, character]))
 
 /** For each gap of a template whether it stands inside a tag, where no element can. */
 const places = new WeakMap<TemplateStringsArray, readonly boolean[]>()
@@ -50,17 +53,37 @@ function written(part: Part, insideTag: boolean): string {
   return insideTag ? escaped(String(part)) : shown(String(part))
 }
 
+/** A loop without a call for each character: a text of quotes alone must not take longer than its length. */
 function escaped(text: string): string {
-  return text.replace(/[&<>"']/g, (character) => ENTITIES[character] ?? '')
+  if (!SPECIAL.test(text)) return text
+  let done = ''
+  let from = 0
+  for (let at = 0; at < text.length; at += 1) {
+    const entity = ENTITIES[text.charCodeAt(at)]
+    if (entity === undefined) continue
+    if (from < at) done += text.slice(from, at)
+    done += entity
+    from = at + 1
+  }
+  return from < text.length ? done + text.slice(from) : done
 }
 
 /** Text between tags: an invisible character is shown by its number. */
 function shown(text: string): string {
-  return escaped(text).replace(INVISIBLE, (character) =>
-    LINE_BREAKS_AND_TABS.test(character)
-      ? character
-      : `<span class="chip">U+${character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, '0')}</span>`,
-  )
+  return escaped(text).replace(INVISIBLE, (run) => {
+    let done = ''
+    for (const character of run) done += chipOf(character)
+    return done
+  })
+}
+
+function chipOf(character: string): string {
+  const known = chips.get(character)
+  if (known !== undefined) return known
+  const number = character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, '0')
+  const chip = `<span class="chip">U+${number}</span>`
+  chips.set(character, chip)
+  return chip
 }
 
 function placesOf(strings: TemplateStringsArray): boolean[] {

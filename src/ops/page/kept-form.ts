@@ -7,7 +7,10 @@ export interface KeptForm {
   fields: readonly (readonly [name: string, value: string])[]
 }
 
+/** Bytes that a form's fields may have together to be kept: what people write, not what fills a page. */
+export const MOST_KEPT_BYTES = 20_000
 const keptFields = z.array(z.tuple([z.string(), z.string()])).max(2_000)
+const isKept = (json: string) => json.length <= MOST_KEPT_BYTES && Buffer.byteLength(json) <= MOST_KEPT_BYTES
 /** One-time IDs of forms say nothing to people. */
 const UNSHOWN = ['form', 'version']
 
@@ -21,20 +24,21 @@ export function localPath(text: unknown): string | undefined {
   return isOurs ? url.pathname + url.search : undefined
 }
 
-/** The form that was sent to an address; undefined for one that is no form, or that holds a password, which is not written into a page. */
+/** The form that was sent to an address; undefined for one that is no form, is too large, or holds a password, which is not written into a page. */
 export function keptFormOf(address: string, body: unknown): KeptForm | undefined {
   const path = localPath(address)
   if (path === undefined || typeof body !== 'object' || body === null || Object.keys(body).length === 0) return undefined
   const fields = Object.entries(body).flatMap(([name, value]) =>
     [value].flat().map((each): [string, string] => [name, String(each)]),
   )
-  return fields.some(([name]) => name.includes('password')) ? undefined : { path, fields }
+  if (fields.some(([name]) => name.includes('password'))) return undefined
+  return isKept(JSON.stringify(fields)) ? { path, fields } : undefined
 }
 
 /** The form that a sign-in form has carried. */
 export function readKeptForm(path: string | undefined, json: string | undefined): KeptForm | undefined {
   const checkedPath = localPath(path)
-  if (checkedPath === undefined || json === undefined) return undefined
+  if (checkedPath === undefined || json === undefined || !isKept(json)) return undefined
   try {
     const fields = keptFields.safeParse(JSON.parse(json))
     return fields.success ? { path: checkedPath, fields: fields.data } : undefined

@@ -3,7 +3,7 @@ import { z } from 'zod'
 import { isZone } from '../../sends/sending-log.ts'
 import { reasonSchema } from '../decide-send.ts'
 import { maskFor } from '../personal-data.ts'
-import { type ReconciledLog, reconcileLog } from '../reconcile-log.ts'
+import { type ReconciledLog, reconcileLog, timesOffText } from '../reconcile-log.ts'
 import { countText } from '../words.ts'
 import { addAction, type Problem } from './action.ts'
 import { actionForm, errorSummary, field, table } from './components.ts'
@@ -173,7 +173,8 @@ ${
 
 const keyLink = (key: string | null): Part => (key === null ? '–' : html`<a class="mono" href="${sendPath(key)}">${key}</a>`)
 
-function wholeText({ known, missing }: ReconciledLog['coverage']): string {
+function wholeText({ known, missing, times_off_by_minutes: off }: ReconciledLog['coverage']): string {
+  if (off !== null) return `Nobody can tell: ${timesOffText(off)}.`
   if (known === 0) return 'It has no email of ours that is known to be sent, so what it lacks proves nothing.'
   if (missing > 0) return `No: it lacks ${countText(missing)} of ${countText(known)} emails that were sent for certain.`
   return `It has all ${countText(known)} emails that were sent for certain in that time.`

@@ -19,7 +19,11 @@ interface LocalDay {
 
 /** The instant at which clocks of the zone show this hour, so many days from the given one. */
 function instantAt({ year, month, day }: LocalDay, days: number, hour: number, timeZone: string): Date {
-  const wanted = Date.UTC(year, month - 1, day + days, hour)
+  return instantOf(Date.UTC(year, month - 1, day + days, hour), timeZone)
+}
+
+/** The instant at which clocks of the zone show what those of UTC show at this one. */
+export function instantOf(wanted: number, timeZone: string): Date {
   let instant = wanted
   // The offset at the instant isn't that of the guess where clocks change in between; the second look is right.
   for (let look = 0; look < 2; look += 1) instant = wanted - offsetAt(new Date(instant), timeZone)

@@ -50,7 +50,12 @@ export function noHitPart({ text, searched, events }: NoHit, { q, visit, mask }:
   }${
     mask.isOn
       ? html`<p class="muted">Searching raw bodies needs role operator.</p>`
-      : html`<form class="actions" action="/ops/search" method="get"><input type="hidden" name="q" value="${q}"><input type="hidden" name="bodies" value="1">
-<button>Search raw bodies of the last 24 h</button></form>`
+      : bodiesForm(q, 'Search raw bodies of the last 24 h')
   }`
+}
+
+/** Asks for a look through bodies, which takes its time. */
+export function bodiesForm(q: string, label: string): Html {
+  return html`<form class="actions" action="/ops/search" method="get"><input type="hidden" name="q" value="${q}"><input type="hidden" name="bodies" value="1">
+<button>${label}</button></form>`
 }

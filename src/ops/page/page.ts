@@ -2,9 +2,10 @@ import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express'
 import type pg from 'pg'
-import { isStorageAway } from '../../db.ts'
+import { isPoolFull, isStorageAway } from '../../db.ts'
 import type { Log } from '../../log.ts'
 import { readSession, tokenOfCookies } from '../sessions.ts'
+import { timeText } from '../words.ts'
 import { type Html, html, markupOf } from './html.ts'
 import { type Frame, type Page, plainPage, signedInPage } from './layout.ts'
 import { findShell } from './shell.ts'
@@ -12,10 +13,13 @@ import { type Visit, visitFor, visitOf } from './visit.ts'
 
 /** What it takes to answer with a page. */
 export interface PageServer {
+  pool: pg.Pool
   reads: pg.Pool
   frame: Frame
   log: Log
   publicUrl: string | undefined
+  /** Since when the database couldn't be asked who is signed in. */
+  storage: { awaySince: Date | undefined }
   now(): Date
 }
 
@@ -43,11 +47,12 @@ export function screen(
 export async function sendPage(server: PageServer, req: Request, res: Response, page: Page): Promise<void> {
   const visit = res.locals.visit as Visit | undefined
   if (!visit) return send(req, res, page, plainPage(server.frame, page))
-  const shell = await findShell(server.reads, visit.session.person.name, visit.done).catch((error: unknown) => {
+  // Not among what people look at: one who asks for a lot must not take the frame from the others.
+  const shell = await findShell(server.pool, visit.session.person.name, visit.done).catch((error: unknown) => {
     if (isStorageAway(error)) return undefined
     throw error
   })
-  await send(req, res, page, signedInPage(server.frame, visit, shell, page))
+  await send(req, res, page, signedInPage(server.frame, visit, shell, { ...page, isAnswer: req.method === 'POST' }))
 }
 
 async function send(req: Request, res: Response, { status = 200 }: Page, page: Html): Promise<void> {
@@ -69,7 +74,10 @@ export function isSecure(req: Request, publicUrl: string | undefined): boolean {
 export function signedIn(server: PageServer, otherwise: RequestHandler): RequestHandler {
   return async (req, res, next) => {
     const token = tokenOfCookies(req.get('cookie'), isSecure(req, server.publicUrl))
-    const session = token === undefined ? undefined : await readSession(server.reads, token)
+    // A page that refreshes itself is no sign of a person.
+    const isUse = req.get('x-refresh') === undefined && req.path !== '/stream'
+    const session = token === undefined ? undefined : await readSession(server.pool, token, { isUse })
+    server.storage.awaySince = undefined
     if (!session) return void (await otherwise(req, res, next))
     res.locals.visit = visitFor(req, res, session, server.now())
     next()
@@ -107,18 +115,23 @@ export function onPageError(server: PageServer): ErrorRequestHandler {
           html`Narrow the time range, or search for a whole key or ID; the filter is kept in the address. Receiving and sending go on. ${reference}`,
         ),
       )
-    if (isStorageAway(error)) {
-      server.log.warn({ error, request }, 'storage is away')
+    // While the database is known to be away, waiting for a connection of a pool says no more than that.
+    if (isPoolFull(error) && server.storage.awaySince === undefined) {
+      server.log.warn({ error, request }, 'too much is asked at once')
+      const detail = html`Receiving and sending go on. Reload this page in a moment; if it was a form, look first at what has become of it. ${reference}`
       return sendPage(
         server,
         req,
-        res,
-        refusalPage(
-          503,
-          "Can't reach the database",
-          html`Providers get 503 and will redeliver. Nothing was changed by this request unless the page says so when it works again; reload it then. ${reference}`,
-        ),
+        res.set('Retry-After', '5'),
+        refusalPage(503, 'Too many are looking at once; try again', detail),
       )
+    }
+    if (isStorageAway(error)) {
+      server.log.warn({ error, request }, 'storage is away')
+      server.storage.awaySince ??= server.now()
+      const since = html`Since ${timeText(server.storage.awaySince)} UTC.`
+      const detail = html`${since} Providers get 503 and will redeliver; nothing that was acknowledged is lost. This request changed nothing, unless the page says so when the database answers again; reload it then. ${reference}`
+      return sendPage(server, req, res, { ...refusalPage(503, "Can't reach the database", detail), withPlaces: true })
     }
     if (error instanceof URIError) return sendPage(server, req, res, refusalPage(400, 'This address is not valid', reference))
     if (typeof error.status === 'number' && error.status >= 400 && error.status < 500)

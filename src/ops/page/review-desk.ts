@@ -1,6 +1,6 @@
 import type { AttachableReport, SendEvidence } from '../evidence.ts'
 import { MOST_COUNTED, type ReviewCounts, type ReviewRow } from '../review-queries.ts'
-import { ageText, countText } from '../words.ts'
+import { ageText, countText, verdictWords } from '../words.ts'
 import { boosted, live, table } from './components.ts'
 import { attribute, type Html, html, type Part } from './html.ts'
 import { mayDecide, type Visit } from './visit.ts'
@@ -11,8 +11,6 @@ export interface DeskPlace {
   cursor?: string | undefined
   key?: string | undefined
 }
-
-export const verdictWords = { sent: 'sent', not_sent: 'not sent', cant_tell: "can't tell" } as const
 
 /** The address of the desk with these sends listed, and the evidence of this one. */
 export function deskPath({ suggestion, cursor, key }: DeskPlace): string {
@@ -58,7 +56,7 @@ export function deskList(rows: readonly ReviewRow[], place: DeskPlace, current: 
   const row = ({ dedupe_key: key, version, recipient, queued_at, last_error, suggestion }: ReviewRow) => {
     const isCurrent = key === current
     return html`<tr data-row="${key}"${attribute('class', isCurrent && 'current')}><td>${mayDecide(visit) && tickOf(key, version)}</td>
-<td><a class="mono" href="${deskPath({ ...place, key })}"${attribute('aria-current', isCurrent && 'true')}${attribute('autofocus', isCurrent && visit.done !== undefined)}>${key}</a><br><span class="muted">${last_error ?? 'reopened'} · ${ageText(queued_at, visit.view.now)}</span></td>
+<td><a class="mono" href="${deskPath({ ...place, key })}#evidence"${attribute('aria-current', isCurrent && 'true')}${attribute('autofocus', isCurrent && visit.done !== undefined)}>${key}</a><br><span class="muted">${last_error ?? 'reopened'} · ${ageText(queued_at, visit.view.now)}</span></td>
 <td>${recipient}<br><span class="muted">suggested: ${verdictWords[suggestion.verdict]}</span></td></tr>`
   }
   return html`<div data-rows>${table({

@@ -15,6 +15,7 @@ import { reviewScreen } from './screens/review.ts'
 import { sandboxScreen } from './screens/sandbox.ts'
 import { searchScreen } from './screens/search.ts'
 import { sendScreen } from './screens/send.ts'
+import { sendingScreen } from './screens/sending.ts'
 import { sendsScreen } from './screens/sends.ts'
 import { settingsScreen } from './screens/settings.ts'
 import { sourcesScreen } from './screens/sources.ts'
@@ -42,6 +43,7 @@ export function pageRoutes(deps: PageDeps): Router {
     publicUrl: deps.publicUrl,
     passwords: deps.passwords ?? createPasswords(),
     now: deps.now ?? (() => new Date()),
+    storage: { awaySince: undefined },
     frame: { assets, version: deps.version, hasSandbox: deps.sandbox !== undefined },
   }
   const router = Router({ caseSensitive: true, strict: true })
@@ -59,7 +61,7 @@ export function pageRoutes(deps: PageDeps): Router {
   pages.use('/ops', signedIn(server, askToSignIn(server)))
   if (deps.changes) pages.get('/ops/stream', pageStream(server, deps.changes, deps.stopping))
   if (deps.sandbox) pages.use(sandboxScreen({ ...server, sandbox: deps.sandbox }))
-  pages.use(overviewScreen(server))
+  pages.use(overviewScreen(server), sendingScreen(server))
   pages.use(eventsScreen(server), eventScreen(server), replaysScreen(server), sourcesScreen(server), auditScreen(server))
   pages.use(reviewScreen(server))
   pages.use(sendsScreen(server), sendScreen(server), searchScreen(server))

@@ -1,5 +1,5 @@
 /** Something that the sandbox can be asked to do next, under its name. */
-export interface Armable {
+interface Armable {
   name: string
   text: string
 }
@@ -33,8 +33,10 @@ export interface SandboxPanel {
   clear(): Promise<void>
   /** Posts the reports that are held back; says how many. */
   deliverHeld(): Promise<number>
-  /** The newest emails first. */
-  accepted(): Promise<AcceptedEmail[]>
-  /** Posts a signed sample; undefined when no source with a rule can be sampled. */
-  send(kind: SampleKind): Promise<{ source: string; type: string; id: string; answers: number[] } | undefined>
+  /** What it has seen since it was started, the newest emails first; of what was before it knows nothing. */
+  truth(): Promise<{ startedAt: Date; held: number; emails: AcceptedEmail[] }>
+  /** What a sample is made of; undefined when no source with a rule can be sampled. */
+  sampled(): { source: string; type: string; otherType: string | undefined } | undefined
+  /** Posts a signed sample; its answers in a word each, as `accepted` and `duplicate`. Undefined when no source with a rule can be sampled. */
+  send(kind: SampleKind): Promise<{ source: string; type: string; id: string; answers: string[] } | undefined>
 }

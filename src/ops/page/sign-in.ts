@@ -1,5 +1,5 @@
 import express, { type Request, type RequestHandler, type Response, Router } from 'express'
-import { ipKeyGenerator } from 'express-rate-limit'
+import { ipKeyGenerator, rateLimit } from 'express-rate-limit'
 import { z } from 'zod'
 import { PasswordsBusyError } from '../passwords.ts'
 import { endedCookie, endSession, readSession, sessionCookie, startSessionByLink, tokenOfCookies } from '../sessions.ts'
@@ -8,7 +8,7 @@ import { isCode, readSignInLink } from '../sign-in-links.ts'
 import { durationText } from '../words.ts'
 import { field } from './components.ts'
 import { type Html, html } from './html.ts'
-import { carryForm, filledForm, type KeptForm, keptFormOf, localPath, readKeptForm } from './kept-form.ts'
+import { carryForm, filledForm, type KeptForm, keptFormOf, localPath, MOST_KEPT_BYTES, readKeptForm } from './kept-form.ts'
 import type { Page } from './layout.ts'
 import { isSecure, type PageServer, refusalPage, sendPage } from './page.ts'
 import { sameOrigin } from './visit.ts'
@@ -17,9 +17,12 @@ export type SignInServer = PageServer & SignInDeps
 
 const BUSY_SECONDS = 2
 const LINE_LENGTH = 4_100
-/** A form of 100,000 bytes is carried in one field, where each of its characters may take several. */
-const MOST_BYTES = 400_000
-const read = express.urlencoded({ extended: false, limit: MOST_BYTES, parameterLimit: 2_000 })
+/** Three for each byte of a form that is carried, and what signing in takes. */
+const MOST_BYTES = 100_000
+const read = express.urlencoded({ extended: false, limit: MOST_BYTES, parameterLimit: 20 })
+const readForm = express.urlencoded({ extended: false, limit: MOST_KEPT_BYTES, parameterLimit: 2_000 })
+/** From one address, by whom nobody knows: more than people send whose session is over. */
+const UNKNOWN_FORMS_A_MINUTE = 60
 
 const signInForm = z.strictObject({
   name: z.string().max(1_000),
@@ -105,6 +108,16 @@ async function signInByPassword(server: SignInServer, req: Request, res: Respons
 
 /** A page or a form that needs a person: signing in leads back to it, and a filled form comes back filled, not sent. */
 export function askToSignIn(server: SignInServer): RequestHandler {
+  const bounded = rateLimit({
+    windowMs: 60_000,
+    limit: UNKNOWN_FORMS_A_MINUTE,
+    keyGenerator: (req) => ipKeyGenerator(req.ip ?? ''),
+    standardHeaders: false,
+    legacyHeaders: false,
+    // What it would check is how the app is set up behind a proxy, which TRUST_PROXY says.
+    validate: false,
+    handler: (req, res) => sendPage(server, req, res.set('Retry-After', '60'), tooManyForms),
+  })
   return async (req, res, next) => {
     if (req.method === 'GET' || req.method === 'HEAD') {
       const to = localPath(req.originalUrl)
@@ -113,11 +126,16 @@ export function askToSignIn(server: SignInServer): RequestHandler {
     const answer = (kept: KeptForm | undefined) =>
       sendPage(server, req, res, signInPage({ kept, to: undefined, status: 401, problem: overText(kept) }))
     if (req.method !== 'POST') return answer(undefined)
-    // What another site has sent is not shown again, and no other type of body is kept.
+    const keep = (error?: unknown) =>
+      void answer(error === undefined ? keptFormOf(req.originalUrl, req.body) : undefined).catch(next)
+    // What another site has sent is not shown again, and no other type of body is kept. One that is too large isn't even read.
+    const isShort = Number(req.get('content-length') ?? Number.POSITIVE_INFINITY) <= MOST_KEPT_BYTES
     sameOrigin(server.publicUrl, () => sendPage(server, req, res, foreignPage))(req, res, () =>
-      read(req, res, (error?: unknown) =>
-        error === undefined ? void answer(keptFormOf(req.originalUrl, req.body)).catch(next) : next(error),
-      ),
+      bounded(req, res, (error?: unknown) => {
+        if (error !== undefined) return next(error)
+        if (isShort) return readForm(req, res, keep)
+        answer(undefined).catch(next)
+      }),
     )
   }
 }
@@ -136,7 +154,7 @@ async function takeSession(server: SignInServer, req: Request, res: Response, to
 
 async function currentSession(server: SignInServer, req: Request) {
   const token = tokenOf(server, req)
-  return token === undefined ? undefined : readSession(server.reads, token)
+  return token === undefined ? undefined : readSession(server.pool, token)
 }
 
 const tokenOf = (server: SignInServer, req: Request) => tokenOfCookies(req.get('cookie'), isSecure(req, server.publicUrl))
@@ -179,5 +197,10 @@ const foreignPage = refusalPage(
   403,
   'This was not sent from a page of ours',
   'Nothing was changed. Open the page and use its own form.',
+)
+const tooManyForms = refusalPage(
+  429,
+  'Too many forms from this address',
+  html`Nobody is signed in by them, and nothing was changed. <a href="/ops/sign-in">Sign in</a>, or wait a minute.`,
 )
 const onlyByForm = refusalPage(405, 'Nothing is done by this address', 'Use the form on its page.')

@@ -14,15 +14,15 @@ export function pageStream(server: PageServer, changes: Changes, stopping: Abort
     const gone = new AbortController()
     res.once('close', () => gone.abort())
     const signal = stopping ? AbortSignal.any([gone.signal, stopping]) : gone.signal
-    const batches = changes.listen(signal)
+    const token = tokenOfCookies(req.get('cookie'), isSecure(req, server.publicUrl)) ?? ''
+    const batches = changes.listen(signal, `session:${token}`)
     if (!batches) return void res.status(503).set('Retry-After', '30').end()
     res.set({ 'Content-Type': 'text/event-stream', 'Cache-Control': 'no-store', 'X-Accel-Buffering': 'no' })
     res.write('retry: 5000\n\n')
 
-    const token = tokenOfCookies(req.get('cookie'), isSecure(req, server.publicUrl))
     const heartbeat = setInterval(() => {
       // While the database is away nobody is signed out.
-      readSession(server.reads, token ?? '').then(
+      readSession(server.pool, token, { isUse: false }).then(
         (session) => (session ? res.write(': still here\n\n') : res.end()),
         () => res.write(': still here\n\n'),
       )

@@ -4,16 +4,23 @@ import type { Notice } from './shell.ts'
 /** What became of a form: `first` is to be carried out now, `answered` was before, `running` has begun and not ended, perhaps never will. */
 export type Submission = { outcome: 'first' } | { outcome: 'running' } | { outcome: 'answered'; location: string }
 
-/** Takes the ID of a form, which counts once; of two at the same time one is the first. Another person's form is not answered. */
-export async function takeSubmission(db: Db, form: string, person: string): Promise<Submission> {
-  const { rowCount } = await db.query('insert into form_submissions (id, person) values ($1, $2) on conflict (id) do nothing', [
-    form,
-    person,
-  ])
+/**
+ * Takes the ID of a form, which counts once; of two at the same time one is the first. Another person's form, or that of another action,
+ * is not answered.
+ */
+export async function takeSubmission(
+  db: Db,
+  { form, person, action }: { form: string; person: string; action: string },
+): Promise<Submission> {
+  const given = [form, person, action]
+  const { rowCount } = await db.query(
+    'insert into form_submissions (id, person, action) values ($1, $2, $3) on conflict (id) do nothing',
+    given,
+  )
   if (rowCount === 1) return { outcome: 'first' }
   const { rows } = await db.query<{ location: string | null }>(
-    'select location from form_submissions where id = $1 and person = $2',
-    [form, person],
+    'select location from form_submissions where id = $1 and person = $2 and action = $3',
+    given,
   )
   const location = rows[0]?.location
   return typeof location === 'string' ? { outcome: 'answered', location } : { outcome: 'running' }

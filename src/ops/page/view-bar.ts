@@ -2,6 +2,7 @@ import type { Router } from 'express'
 import type pg from 'pg'
 import { z } from 'zod'
 import { inTransaction } from '../../db.ts'
+import { maskFor, namesAddress } from '../personal-data.ts'
 import { createView, deleteView, listViews, newViewSchema, type ViewRow } from '../views.ts'
 import { addAction } from './action.ts'
 import { actionForm, field } from './components.ts'
@@ -30,9 +31,14 @@ function filterOf(query: string): string {
 const linkTo = (screen: Screen, { query, id }: Pick<ViewRow, 'query' | 'id'>) =>
   `/ops/${screen}?${query === '' ? '' : `${query}&`}view=${id}`
 
-/** The views of a list, and how to keep the filter of this address as one. The address says what is shown; a view is only its name. */
+/**
+ * The views of a list, and how to keep the filter of this address as one. The address says what is shown; a view is only its name. Those
+ * that ask for an address are not for who may not see it.
+ */
 export async function viewBar(deps: ScreenDeps, screen: Screen, visit: Visit): Promise<Html> {
-  const { views } = await listViews(deps.reads, { screen, limit: MOST_SHOWN })
+  const mask = maskFor(visit.session.person.role, deps.config())
+  const found = await listViews(deps.reads, { screen, limit: MOST_SHOWN })
+  const views = found.views.filter(({ query }) => !mask.isOn || !namesAddress(query)).map((view) => mask.apply(view))
   const url = new URL(visit.address, 'http://page')
   const query = filterOf(url.search)
   const current =

@@ -152,13 +152,13 @@ export const adyen = defineProvider({
   },
 })
 
-function standardSample({ type, id, nowSeconds, email, livemode }: SampleEvent, sign: (text: string) => string) {
+function standardSample({ type, id, happenedSeconds, email, livemode }: SampleEvent, sign: (text: string) => string) {
   const text = `${id}::ExampleECOM:ORDER-${id}:4200:EUR:${type}:true`
   const item = {
     additionalData: { hmacSignature: sign(text), shopperEmail: email },
     amount: { currency: 'EUR', value: 4200 },
     eventCode: type,
-    eventDate: new Date(nowSeconds * 1000).toISOString(),
+    eventDate: new Date(happenedSeconds * 1000).toISOString(),
     merchantAccountCode: 'ExampleECOM',
     merchantReference: `ORDER-${id}`,
     paymentMethod: 'visa',
@@ -170,7 +170,7 @@ function standardSample({ type, id, nowSeconds, email, livemode }: SampleEvent, 
   return { headers: {}, body }
 }
 
-function platformSample({ type, id, nowSeconds, email, livemode }: SampleEvent, sign: (text: string) => string) {
+function platformSample({ type, id, happenedSeconds, email, livemode }: SampleEvent, sign: (text: string) => string) {
   const body = JSON.stringify({
     data: {
       balancePlatform: 'ExamplePlatform',
@@ -181,7 +181,7 @@ function platformSample({ type, id, nowSeconds, email, livemode }: SampleEvent, 
       status: 'captured',
     },
     environment: livemode ? 'live' : 'test',
-    timestamp: new Date(nowSeconds * 1000).toISOString(),
+    timestamp: new Date(happenedSeconds * 1000).toISOString(),
     type,
   })
   return { headers: { hmacsignature: sign(body), protocol: 'HmacSHA256' }, body }

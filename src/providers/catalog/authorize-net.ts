@@ -59,11 +59,11 @@ export const authorizeNet = defineProvider({
       'subscription ended': 'net.authorize.customer.subscription.cancelled',
     },
     newId: (_hex, uuid) => uuid,
-    request: ({ type, id, nowSeconds, email }, sign) => {
+    request: ({ type, id, happenedSeconds, email }, sign) => {
       const body = JSON.stringify({
         notificationId: id,
         eventType: type,
-        eventDate: new Date(nowSeconds * 1000).toISOString(),
+        eventDate: new Date(happenedSeconds * 1000).toISOString(),
         webhookId: '872ac738-06c4-4d7c-8c2a-44f6e0f2b1c9',
         payload: {
           responseCode: 1,

@@ -168,8 +168,8 @@ export const awsSns = defineProvider({
     types: {},
     newId: (_hex, uuid) => uuid,
     keyNames: (options) => topicsOf(options).map(testKeyOf),
-    request: ({ type, id, nowSeconds, email, options }, sign) => {
-      const time = new Date(nowSeconds * 1000).toISOString()
+    request: ({ type, id, happenedSeconds, email, options }, sign) => {
+      const time = new Date(happenedSeconds * 1000).toISOString()
       const [topic = ''] = topicsOf(options)
       const isOuter = SIGNED.has(type)
       const mail = { messageId: `ses-${id}`, source: 'billing@example.com', destination: [email] }

@@ -113,12 +113,12 @@ export const braintree = defineProvider({
       payout: 'disbursement',
     },
     newId: (unique) => `sub_${unique}`,
-    request: ({ type, id, nowSeconds, email, secret }, sign) => {
+    request: ({ type, id, happenedSeconds, email, secret }, sign) => {
       const element = type === 'disbursement' ? 'disbursement' : 'subscription'
       const escaped = email.replaceAll('&', '&amp;').replaceAll('<', '&lt;')
       const xml = `<?xml version="1.0" encoding="UTF-8"?>
 <notification>
-  <timestamp type="datetime">${new Date(nowSeconds * 1000).toISOString()}</timestamp>
+  <timestamp type="datetime">${new Date(happenedSeconds * 1000).toISOString()}</timestamp>
   <kind>${type}</kind>
   <subject>
     <${element}>

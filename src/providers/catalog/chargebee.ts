@@ -65,11 +65,11 @@ export const chargebee = defineProvider({
       'subscription ended': 'subscription_cancelled',
     },
     newId: (unique) => `ev_${unique}`,
-    request: ({ type, id, nowSeconds, email }, sign) => {
+    request: ({ type, id, happenedSeconds, email }, sign) => {
       const unique = id.replace(/^ev_/, '')
       const body = JSON.stringify({
         id,
-        occurred_at: nowSeconds,
+        occurred_at: happenedSeconds,
         source: 'admin_console',
         object: 'event',
         api_version: 'v2',

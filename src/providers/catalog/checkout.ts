@@ -64,7 +64,7 @@ export const checkout = defineProvider({
   sample: {
     types: { paid: 'payment_captured', failed: 'payment_declined', refunded: 'payment_refunded' },
     newId: (unique) => `evt_${unique}`,
-    request: ({ type, id, nowSeconds, email, livemode, options }, sign) => {
+    request: ({ type, id, happenedSeconds, email, livemode, options }, sign) => {
       const [authorization] = [checkoutOptions.parse(options).authorization ?? []].flat()
       const suffix = id.replace(/^evt_/, '')
       const host = livemode ? 'api.checkout.com' : 'api.sandbox.checkout.com'
@@ -72,7 +72,7 @@ export const checkout = defineProvider({
         id,
         type,
         version: '1.0.0',
-        created_on: new Date(nowSeconds * 1000).toISOString(),
+        created_on: new Date(happenedSeconds * 1000).toISOString(),
         data: {
           id: `pay_${suffix}`,
           action_id: `act_${suffix}`,

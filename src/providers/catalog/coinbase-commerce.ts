@@ -56,8 +56,8 @@ export const coinbaseCommerce = defineProvider({
   sample: {
     types: { paid: 'charge:confirmed', failed: 'charge:failed' },
     newId: (_hex, uuid) => uuid,
-    request: ({ type, id, nowSeconds, email }, sign) => {
-      const at = new Date(nowSeconds * 1000).toISOString()
+    request: ({ type, id, happenedSeconds, email }, sign) => {
+      const at = new Date(happenedSeconds * 1000).toISOString()
       const body = JSON.stringify({
         attempt_number: 1,
         event: {

@@ -83,7 +83,7 @@ export const flutterwave = defineProvider({
   sample: {
     types: { paid: 'charge.completed', refunded: 'refund.completed', payout: 'transfer.disburse' },
     newId: (unique) => `wbk_${unique}`,
-    request: ({ type, id, nowSeconds, email, options }, sign) => {
+    request: ({ type, id, happenedSeconds, email, options }, sign) => {
       const amounts = { amount: 4200, currency: 'NGN' }
       if (flutterwaveOptions.parse(options).version === 'v3') {
         const body = JSON.stringify({
@@ -101,7 +101,7 @@ export const flutterwave = defineProvider({
       }
       const body = JSON.stringify({
         webhook_id: id,
-        timestamp: nowSeconds * 1000,
+        timestamp: happenedSeconds * 1000,
         type,
         data: {
           id: `chg_${id.replace(/^wbk_/, '')}`,

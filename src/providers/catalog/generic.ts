@@ -100,10 +100,10 @@ export const generic = defineProvider({
   sample: {
     types: { paid: 'order.paid', refunded: 'order.refunded' },
     newId: (unique) => `evt_${unique}`,
-    request: ({ type, id, nowSeconds, email, livemode, options }, sign) => {
+    request: ({ type, id, happenedSeconds, nowSeconds, email, livemode, options }, sign) => {
       const given = genericOptions.parse(options)
       const order = { id: `ORD-${id.slice(-8).toUpperCase()}`, email, total: '42.00', currency: 'EUR' }
-      const payload: Record<string, unknown> = { created_at: new Date(nowSeconds * 1000).toISOString(), livemode, order }
+      const payload: Record<string, unknown> = { created_at: new Date(happenedSeconds * 1000).toISOString(), livemode, order }
       if (typeof given.id === 'string') put(payload, given.id, id)
       if (typeof given.type === 'string') put(payload, given.type, type)
       const body = JSON.stringify(payload)

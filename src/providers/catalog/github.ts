@@ -64,13 +64,13 @@ export const github = defineProvider({
   sample: {
     types: { paid: 'sponsorship.created', 'subscription ended': 'sponsorship.cancelled' },
     newId: (_hex, uuid) => uuid,
-    request: ({ type, id, nowSeconds, email }, sign) => {
+    request: ({ type, id, happenedSeconds, email }, sign) => {
       const [event = type, action] = type.split('.')
       const body = JSON.stringify({
         ...(action && { action }),
         sponsorship: {
           node_id: `S_${id.slice(0, 8)}`,
-          created_at: new Date(nowSeconds * 1000).toISOString(),
+          created_at: new Date(happenedSeconds * 1000).toISOString(),
           sponsor: { login: 'ada', email },
           tier: { name: '$12 a month', monthly_price_in_cents: 1200 },
         },

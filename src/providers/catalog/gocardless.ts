@@ -71,13 +71,13 @@ export const gocardless = defineProvider({
       payout: 'payouts.paid',
     },
     newId: (unique) => `EV${unique}`,
-    request: ({ type, id, nowSeconds, email }, sign) => {
+    request: ({ type, id, happenedSeconds, email }, sign) => {
       const [resource = type, action = 'created'] = type.split('.')
       const body = JSON.stringify({
         events: [
           {
             id,
-            created_at: new Date(nowSeconds * 1000).toISOString(),
+            created_at: new Date(happenedSeconds * 1000).toISOString(),
             resource_type: resource,
             action,
             links: { [resource.replace(/s$/, '')]: `XX${id.slice(-12).toUpperCase()}` },

@@ -57,13 +57,13 @@ export const klarna = defineProvider({
       failed: 'payment.request.state-change.declined',
     },
     newId: (_hex, uuid) => uuid,
-    request: ({ type, id, nowSeconds, email, livemode, secret }, sign) => {
+    request: ({ type, id, happenedSeconds, email, livemode, secret }, sign) => {
       const body = JSON.stringify({
         metadata: {
           event_type: type,
           event_id: id,
           event_version: 'v2',
-          occurred_at: new Date(nowSeconds * 1000).toISOString(),
+          occurred_at: new Date(happenedSeconds * 1000).toISOString(),
           live: livemode,
         },
         payload: { payment_request_id: `sample-${id}`, amount: 4200, currency: 'EUR', customer: { email } },

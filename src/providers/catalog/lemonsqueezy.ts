@@ -71,8 +71,8 @@ export const lemonsqueezy = defineProvider({
       'subscription ended': 'subscription_expired',
     },
     newId: (unique) => String(Number.parseInt(unique.slice(0, 12), 16)),
-    request: ({ type, id, nowSeconds, email, livemode }, sign) => {
-      const at = new Date(nowSeconds * 1000).toISOString()
+    request: ({ type, id, happenedSeconds, email, livemode }, sign) => {
+      const at = new Date(happenedSeconds * 1000).toISOString()
       const body = JSON.stringify({
         meta: { test_mode: !livemode, event_name: type, custom_data: {} },
         data: {

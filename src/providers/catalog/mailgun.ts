@@ -72,7 +72,7 @@ export const mailgun = defineProvider({
   sample: {
     types: {},
     newId: (unique) => unique.slice(0, 22),
-    request: ({ type, id, nowSeconds, email, livemode }, sign) => {
+    request: ({ type, id, happenedSeconds, nowSeconds, email, livemode }, sign) => {
       const timestamp = String(nowSeconds)
       // 50 characters, as Mailgun's tokens have; its own for each ID.
       const token = Buffer.from(`${id}${'0'.repeat(25)}`)
@@ -82,7 +82,7 @@ export const mailgun = defineProvider({
         signature: { timestamp, token, signature: sign(`${timestamp}${token}`) },
         'event-data': {
           id,
-          timestamp: nowSeconds,
+          timestamp: happenedSeconds,
           event: type,
           recipient: email,
           flags: { 'is-test-mode': !livemode },

@@ -80,14 +80,14 @@ export const mercadopago = defineProvider({
   sample: {
     types: { paid: 'payment.updated' },
     newId: (unique) => String(100_000_000_000 + (Number.parseInt(unique.slice(0, 9), 16) % 900_000_000_000)),
-    request: ({ type, id, nowSeconds, email, livemode }, sign) => {
+    request: ({ type, id, happenedSeconds, nowSeconds, email, livemode }, sign) => {
       const requestId = `sample-${id}`
       const [family = type] = type.split('.')
       const body = JSON.stringify({
         action: type,
         api_version: 'v1',
         data: { id: `9${id}` },
-        date_created: new Date(nowSeconds * 1000).toISOString(),
+        date_created: new Date(happenedSeconds * 1000).toISOString(),
         id: /^[0-9]{1,15}$/.test(id) ? Number(id) : id,
         live_mode: livemode,
         type: family,

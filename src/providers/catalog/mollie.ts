@@ -91,7 +91,7 @@ export const mollie = defineProvider({
   sample: {
     types: { paid: 'payment-link.paid' },
     newId: (unique) => `event_${unique}`,
-    request: ({ type, id, nowSeconds, email, livemode, options }, sign) => {
+    request: ({ type, id, happenedSeconds, email, livemode, options }, sign) => {
       if (options.classic === true)
         return {
           headers: { 'content-type': 'application/x-www-form-urlencoded' },
@@ -103,7 +103,7 @@ export const mollie = defineProvider({
         id,
         type,
         entityId,
-        createdAt: new Date(nowSeconds * 1000).toISOString(),
+        createdAt: new Date(happenedSeconds * 1000).toISOString(),
         _embedded: {
           entity: {
             resource: 'payment-link',

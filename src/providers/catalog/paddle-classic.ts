@@ -104,14 +104,14 @@ export const paddleClassic = defineProvider({
       payout: 'transfer_paid',
     },
     newId: (unique) => String(1_000_000_000 + (Number.parseInt(unique.slice(0, 12), 16) % 9_000_000_000)),
-    request: ({ type, id, nowSeconds, email }, sign) => {
+    request: ({ type, id, happenedSeconds, email }, sign) => {
       const sample = new URLSearchParams({
         alert_id: id,
         alert_name: type,
         currency: 'EUR',
         customer_name: 'Ada Example',
         email,
-        event_time: new Date(nowSeconds * 1000).toISOString().slice(0, 19).replace('T', ' '),
+        event_time: new Date(happenedSeconds * 1000).toISOString().slice(0, 19).replace('T', ' '),
         order_id: `order-${id}`,
         sale_gross: '42.00',
       })

@@ -75,7 +75,7 @@ export const paddle = defineProvider({
       payout: 'payout.paid',
     },
     newId: (unique) => `evt_01${unique}`,
-    request: ({ type, id, nowSeconds, email }, sign) => {
+    request: ({ type, id, happenedSeconds, nowSeconds, email }, sign) => {
       const [resource = type, action = 'created'] = type.split('.')
       const suffix = id.replace(/^evt_/, '')
       const body = JSON.stringify({
@@ -90,7 +90,7 @@ export const paddle = defineProvider({
         },
         event_id: id,
         event_type: type,
-        occurred_at: new Date(nowSeconds * 1000).toISOString(),
+        occurred_at: new Date(happenedSeconds * 1000).toISOString(),
         notification_id: `ntf_${suffix}`,
       })
       return { headers: { 'paddle-signature': `ts=${nowSeconds};h1=${sign(`${nowSeconds}:${body}`)}` }, body }

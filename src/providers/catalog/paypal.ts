@@ -187,10 +187,11 @@ export const paypal = defineProvider({
     },
     newId: (unique) => `WH-${unique.slice(0, 17).toUpperCase()}-${unique.slice(7).toUpperCase()}`,
     keyNames: (options) => hostsOf(options).map((host) => `https://${host}${TEST_KEY}`),
-    request: ({ type, id, nowSeconds, email, livemode, secret, options }, sign) => {
+    request: ({ type, id, happenedSeconds, nowSeconds, email, livemode, secret, options }, sign) => {
       const hosts = hostsOf(options)
       const host = hosts.find((each) => each.includes('.sandbox.') !== livemode) ?? hosts[0]
-      const time = new Date(nowSeconds * 1000).toISOString().replace('.000Z', 'Z')
+      const timeText = (seconds: number) => new Date(seconds * 1000).toISOString().replace('.000Z', 'Z')
+      const [time, sentTime] = [timeText(happenedSeconds), timeText(nowSeconds)]
       const isSubscription = type.startsWith('BILLING.SUBSCRIPTION.')
       const body = JSON.stringify({
         id,
@@ -214,8 +215,8 @@ export const paypal = defineProvider({
           'paypal-auth-algo': 'SHA256withRSA',
           'paypal-cert-url': `https://${host}${TEST_KEY}`,
           'paypal-transmission-id': id,
-          'paypal-transmission-time': time,
-          'paypal-transmission-sig': sign(`${id}|${time}|${secret}|${crc32(body)}`),
+          'paypal-transmission-time': sentTime,
+          'paypal-transmission-sig': sign(`${id}|${sentTime}|${secret}|${crc32(body)}`),
         },
         body,
       }

@@ -71,7 +71,7 @@ export const paystack = defineProvider({
       payout: 'transfer.success',
     },
     newId: (unique) => String(Number.parseInt(unique.slice(0, 12), 16)),
-    request: ({ type, id, nowSeconds, email, livemode }, sign) => {
+    request: ({ type, id, happenedSeconds, email, livemode }, sign) => {
       const body = JSON.stringify({
         event: type,
         data: {
@@ -82,7 +82,7 @@ export const paystack = defineProvider({
           amount: 420_000,
           currency: 'NGN',
           channel: 'card',
-          paid_at: new Date(nowSeconds * 1000).toISOString(),
+          paid_at: new Date(happenedSeconds * 1000).toISOString(),
           customer: { id: 181_873_746, email },
           metadata: {},
         },

@@ -170,7 +170,7 @@ export const plaid = defineProvider({
     types: { paid: 'PAYMENT_INITIATION.PAYMENT_STATUS_UPDATE' },
     newId: (unique) => `payment-id-sandbox-${unique}`,
     keyNames: () => [TEST_KEY],
-    request: ({ type, id, nowSeconds, email, livemode }, sign) => {
+    request: ({ type, id, happenedSeconds, nowSeconds, email, livemode }, sign) => {
       const [webhookType = type, ...code] = type.split('.')
       const event = {
         environment: livemode ? 'production' : 'sandbox',
@@ -181,7 +181,7 @@ export const plaid = defineProvider({
         new_payment_status: 'PAYMENT_STATUS_EXECUTED',
         old_payment_status: 'PAYMENT_STATUS_INITIATED',
         original_reference: 'Account holder',
-        timestamp: new Date(nowSeconds * 1000).toISOString(),
+        timestamp: new Date(happenedSeconds * 1000).toISOString(),
         user: { email_address: email },
       }
       const body = JSON.stringify(event, undefined, 2)

@@ -68,8 +68,8 @@ export const postmark = defineProvider({
   sample: {
     types: {},
     newId: (_hex, uuid) => uuid,
-    request: ({ type, id, nowSeconds, email, options }, sign) => {
-      const at = new Date(nowSeconds * 1000).toISOString()
+    request: ({ type, id, happenedSeconds, email, options }, sign) => {
+      const at = new Date(happenedSeconds * 1000).toISOString()
       const body = JSON.stringify({
         RecordType: type,
         MessageStream: 'outbound',

@@ -72,7 +72,7 @@ export const razorpay = defineProvider({
       payout: 'settlement.processed',
     },
     newId: (unique) => `S${unique.slice(0, 13)}`,
-    request: ({ type, id, nowSeconds, email }, sign) => {
+    request: ({ type, id, happenedSeconds, email }, sign) => {
       const [resource = type, status = 'created'] = type.split('.')
       const entity = (name: string, more: Record<string, unknown> = {}) => ({
         entity: { id: `${ID_PREFIX[name] ?? name}_${id}`, entity: name, amount: 4200, currency: 'INR', ...more, notes: {} },
@@ -91,7 +91,7 @@ export const razorpay = defineProvider({
             contact: '+910000000000',
           }),
         },
-        created_at: nowSeconds,
+        created_at: happenedSeconds,
       })
       return { headers: { [ID_HEADER]: id, 'x-razorpay-signature': sign(body) }, body }
     },

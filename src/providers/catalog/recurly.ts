@@ -63,14 +63,14 @@ export const recurly = defineProvider({
       'subscription ended': 'subscription.canceled',
     },
     newId: (unique) => unique.slice(0, 12),
-    request: ({ type, id, nowSeconds, email }, sign) => {
+    request: ({ type, id, happenedSeconds, nowSeconds, email }, sign) => {
       const [object = type, happened = 'succeeded'] = type.split('.')
       const body = JSON.stringify({
         id,
         object_type: object,
         site_id: 'qwertyuiop12',
         event_type: happened,
-        event_time: new Date(nowSeconds * 1000).toISOString(),
+        event_time: new Date(happenedSeconds * 1000).toISOString(),
         uuid: `sample-${id}`,
         account: { code: 'ada', email },
         amount: 4200,

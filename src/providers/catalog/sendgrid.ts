@@ -55,10 +55,10 @@ export const sendgrid = defineProvider({
   sample: {
     types: {},
     newId: (unique) => Buffer.from(unique, 'hex').toString('base64url'),
-    request: ({ type, id, nowSeconds, email }, sign) => {
+    request: ({ type, id, happenedSeconds, nowSeconds, email }, sign) => {
       const event = {
         email,
-        timestamp: nowSeconds,
+        timestamp: happenedSeconds,
         'smtp-id': `<${id}@example.com>`,
         event: type,
         category: ['receipt'],

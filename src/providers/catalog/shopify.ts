@@ -72,10 +72,10 @@ export const shopify = defineProvider({
   sample: {
     types: { paid: 'orders/paid', refunded: 'refunds/create' },
     newId: (_hex, uuid) => uuid,
-    request: ({ type, id, nowSeconds, email, livemode }, sign) => {
+    request: ({ type, id, happenedSeconds, email, livemode }, sign) => {
       // Beyond 2^53, as real ones may be; JSON.stringify can't write it.
       const number = BigInt(`0x1${createHash('sha256').update(id).digest('hex').slice(0, 14)}`)
-      const at = new Date(nowSeconds * 1000).toISOString()
+      const at = new Date(happenedSeconds * 1000).toISOString()
       const resource = type.startsWith('refunds/') ? 'Refund' : 'Order'
       const rest = JSON.stringify({
         admin_graphql_api_id: `gid://shopify/${resource}/${number}`,

@@ -64,7 +64,7 @@ export const slack = defineProvider({
   sample: {
     types: {},
     newId: (unique) => `Ev${unique.toUpperCase()}`,
-    request: ({ type, id, nowSeconds, email }, sign) => {
+    request: ({ type, id, happenedSeconds, nowSeconds, email }, sign) => {
       const body = JSON.stringify({
         token: 'unused',
         team_id: 'T061EG9R6',
@@ -72,7 +72,7 @@ export const slack = defineProvider({
         event: { type, user: 'U061F1EUR', text: `A sample of ${id}`, profile: { email } },
         type: 'event_callback',
         event_id: id,
-        event_time: nowSeconds,
+        event_time: happenedSeconds,
       })
       return {
         headers: {

@@ -74,7 +74,7 @@ export const square = defineProvider({
       payout: 'payout.paid',
     },
     newId: (_hex, uuid) => uuid,
-    request: ({ type, id, nowSeconds, email, livemode, options }, sign) => {
+    request: ({ type, id, happenedSeconds, email, livemode, options }, sign) => {
       const { notificationUrl } = squareOptions.parse(options)
       const [resource = type] = type.split('.')
       const objectId = `SAMPLE${id.replaceAll('-', '')}`
@@ -82,7 +82,7 @@ export const square = defineProvider({
         merchant_id: 'MLSAMPLE00001',
         type,
         event_id: id,
-        created_at: new Date(nowSeconds * 1000).toISOString(),
+        created_at: new Date(happenedSeconds * 1000).toISOString(),
         data: {
           type: resource,
           id: objectId,
@@ -101,7 +101,7 @@ export const square = defineProvider({
         headers: {
           'x-square-hmacsha256-signature': sign(notificationUrl + body),
           [ENVIRONMENT]: livemode ? 'Production' : 'Sandbox',
-          'square-initial-delivery-timestamp': new Date(nowSeconds * 1000).toISOString(),
+          'square-initial-delivery-timestamp': new Date(happenedSeconds * 1000).toISOString(),
         },
         body,
       }

@@ -134,10 +134,10 @@ function define(
     sample: {
       types,
       newId: (unique) => `msg_${unique}`,
-      request: ({ type, id, nowSeconds, email, livemode }, sign) => {
+      request: ({ type, id, happenedSeconds, nowSeconds, email, livemode }, sign) => {
         const body = JSON.stringify({
           type,
-          timestamp: new Date(nowSeconds * 1000).toISOString(),
+          timestamp: new Date(happenedSeconds * 1000).toISOString(),
           data: { id: `ord_${id.slice(-8)}`, email, customer_email: email, amount: 4200, currency: 'eur', livemode },
         })
         const [family] = families

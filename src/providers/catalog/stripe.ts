@@ -65,13 +65,14 @@ export const stripe = defineProvider({
       payout: 'payout.paid',
     },
     newId: (unique) => `evt_${unique}`,
-    request: ({ type, id, about, nowSeconds, email, livemode }, sign) => {
+    tellsAbout: true,
+    request: ({ type, id, about, happenedSeconds, nowSeconds, email, livemode }, sign) => {
       const event = {
         id,
         object: 'event',
         api_version: '2026-08-27.basil',
-        created: nowSeconds,
-        data: { object: stripeObject({ type, eventId: about, created: nowSeconds, email, livemode }) },
+        created: happenedSeconds,
+        data: { object: stripeObject({ type, eventId: about, created: happenedSeconds, email, livemode }) },
         livemode,
         pending_webhooks: 1,
         request: { id: null, idempotency_key: null },

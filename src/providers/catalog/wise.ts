@@ -62,8 +62,8 @@ export const wise = defineProvider({
       payout: 'transfers#state-change',
     },
     newId: (_hex, uuid) => uuid,
-    request: ({ type, id, nowSeconds, email, livemode }, sign) => {
-      const at = new Date(nowSeconds * 1000).toISOString()
+    request: ({ type, id, happenedSeconds, email, livemode }, sign) => {
+      const at = new Date(happenedSeconds * 1000).toISOString()
       const body = JSON.stringify({
         data: {
           // Wise sends no address; this one stands here for the rules to be tried with.

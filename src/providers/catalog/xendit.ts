@@ -52,11 +52,11 @@ export const xendit = defineProvider({
       payout: 'payout.succeeded',
     },
     newId: (_hex, uuid) => uuid,
-    request: ({ type, id, nowSeconds, email }, sign) => {
+    request: ({ type, id, happenedSeconds, email }, sign) => {
       const body = JSON.stringify({
         event: type,
         business_id: '5f27a14a9bf05c73dd040bc8',
-        created: new Date(nowSeconds * 1000).toISOString(),
+        created: new Date(happenedSeconds * 1000).toISOString(),
         data: { id: `py-${id}`, amount: 42000, currency: 'IDR', status: 'SUCCEEDED', metadata: { email } },
       })
       return { headers: { 'x-callback-token': sign(''), 'webhook-id': id }, body }

@@ -26,8 +26,14 @@ const LOOPBACK_ADDRESSES = ['127.0.0.1', '::1', '::ffff:127.0.0.1']
 
 /** The sandbox's own routes under /_sandbox/, for other processes on this machine. */
 export function createControl(api: Api, reporter: Reporter): (req: IncomingMessage, res: ServerResponse) => Promise<void> {
+  const startedAtMs = Date.now()
   const routes: Record<string, (body: () => Promise<unknown>) => Promise<unknown>> = {
-    'GET /_sandbox/ledger': async () => ({ calls: api.ledger, reports: reporter.posted }),
+    'GET /_sandbox/ledger': async () => ({
+      startedAtMs,
+      held: reporter.held,
+      calls: api.ledger,
+      reports: reporter.posted,
+    }),
     'POST /_sandbox/faults': async (body) => {
       const { faults, ...match } = faultsSchema.parse(await body())
       api.faults.arm(faults, match)

@@ -55,6 +55,8 @@ export interface Reporter {
   posted: PostedReport[]
   /** Starts the reports of one email; resolves when the API may answer. */
   accepted(email: AcceptedEmail): Promise<void>
+  /** How many reports are held. */
+  readonly held: number
   deliverHeld(): Promise<number>
   /** Posts one report at once, a single time; undefined if there was no answer. */
   send(payload: Record<string, unknown>, forged: boolean): Promise<number | undefined>
@@ -163,6 +165,9 @@ export function createReporter(options: { webhook?: Webhook; delayMs: number; no
         case 'forged':
           return later(delay, () => post(payloadOf(plan), true))
       }
+    },
+    get held() {
+      return held.length
     },
     async deliverHeld() {
       const due = held.splice(0)

@@ -77,16 +77,14 @@ function prepare() {
   writeTimes()
   cleanAddress()
 }
-document.addEventListener('click', async ({ target }) => {
+document.addEventListener('click', ({ target }) => {
   const button = target.closest('[data-copy]')
   if (!button) return
-  const label = button.textContent
   const text = button.dataset.copy === 'address' ? location.href : button.dataset.copy
-  await navigator.clipboard.writeText(text).then(
-    () => say('Copied.'),
-    () => say('The browser refused to copy.'),
-  )
-  button.textContent = label
+  const refused = () => say('The browser refused to copy.')
+  // Over plain HTTP from elsewhere there is no clipboard.
+  if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => say('Copied.'), refused)
+  else refused()
 })
 function say(text) {
   const status = $('#status')
@@ -128,6 +126,8 @@ let isStale = false
 
 /** Gets this page anew and changes what is live in place; new rows are only counted. */
 async function refresh() {
+  // What answered a form is gone by a look at its address.
+  if ($('#main[data-no-refresh]')) return
   if (isPaused || document.hidden) {
     isStale = true
     return
@@ -181,8 +181,10 @@ if (streamPath && 'BroadcastChannel' in window && navigator.locks) {
     sign.hidden = false
     sign.textContent = text
   }
+  const timeZone = $('[data-zone]')?.textContent
+  const clockText = () => new Date().toLocaleTimeString('en-GB', { timeZone, hour: '2-digit', minute: '2-digit' })
   const receive = (message) => {
-    if (message === 'lost') show(`Live updates stopped ${new Date().toTimeString().slice(0, 5)} · reload to try again`)
+    if (message === 'lost') show(`Live updates stopped ${clockText()} · reload to see what is new`)
     else if (message === 'open') show('Live')
     else void refresh()
   }
@@ -221,8 +223,7 @@ document.addEventListener('click', ({ target }) => {
   const button = target.closest('[data-pause]')
   if (!button) return
   isPaused = !isPaused
-  button.textContent = isPaused ? 'Go on' : 'Pause'
-  button.setAttribute('aria-pressed', String(isPaused))
+  button.textContent = isPaused ? 'Go on with live updates' : 'Pause live updates'
   if (!isPaused && isStale) void refresh()
 })
 

@@ -1,15 +1,17 @@
 import { Router } from 'express'
 import { type AuditRow, listAudit } from '../../audit-queries.ts'
+import { auditWord, auditWords } from '../../audit-words.ts'
 import { auditFilter } from '../../filters.ts'
 import { maskFor } from '../../personal-data.ts'
 import { timeText } from '../../words.ts'
-import { boosted, copyButton, errorSummary, field, pager, table } from '../components.ts'
+import { boosted, copyButton, errorSummary, field, pager, select, table } from '../components.ts'
 import { sendCsv } from '../csv.ts'
-import { addressWith, readFilter } from '../filter.ts'
+import { addressWith, readFilter, timeHint } from '../filter.ts'
 import { type Html, html, type Part } from '../html.ts'
 import { refusalPage, screen, sendPage } from '../page.ts'
 import type { ScreenDeps } from '../routes.ts'
 import { addViewActions, viewBar } from '../view-bar.ts'
+import { visitOf } from '../visit.ts'
 
 /** What people and programs have changed. */
 export function auditScreen(deps: ScreenDeps): Router {
@@ -19,11 +21,20 @@ export function auditScreen(deps: ScreenDeps): Router {
   router.get(
     '/ops/audit',
     screen(deps, async (visit, req) => {
-      const { given, filter, problems } = readFilter(req, schema)
+      const { timeZone } = visit.view.settings
+      const { given, filter, problems } = readFilter(req, schema, undefined, visit.view)
       const fields = ['actor', 'action', 'subject', 'since', 'until'].map((name) =>
-        field({ name, label: labels[name] ?? name, value: given[name], problems: problems ?? [] }),
+        name === 'action'
+          ? actionSelect(given.action)
+          : field({
+              name,
+              label: labels[name] ?? name,
+              value: given[name],
+              problems: problems ?? [],
+              ...(isTime(name) && { hint: timeHint(visit.view) }),
+            }),
       )
-      const form = html`<form class="filters" action="/ops/audit" method="get" ${boosted}>${fields}<button class="main">Filter</button> <a href="/ops/audit">Reset</a></form>`
+      const form = html`<form class="filters" action="/ops/audit" method="get" ${boosted}>${fields}<button class="main">Show</button> <a href="/ops/audit">Clear</a></form>`
       const heading = html`<h1>Audit</h1><p>What people and programs have changed. It is only added to: nothing in it can be changed or deleted.</p>`
       if (!filter)
         return { title: 'Error: Audit', place: 'audit', status: 400, main: html`${heading}${errorSummary(problems)}${form}` }
@@ -31,9 +42,9 @@ export function auditScreen(deps: ScreenDeps): Router {
       const { audit, next_cursor } = mask.apply(await listAudit(deps.reads, filter))
       const csv = addressWith(visit.address, { cursor: null }).replace('/ops/audit', '/ops/audit.csv')
       const list = table({
-        caption: 'Times in UTC, the latest first',
+        caption: `Times in ${timeZone}, the latest first`,
         head: ['When', 'Who', 'What', 'About', 'Before → after', 'Reason'],
-        rows: audit.map(rowOf),
+        rows: audit.map((row) => rowOf(row, timeZone)),
         className: 'stack',
       })
       const main = html`${heading}${await viewBar(deps, 'audit', visit)}${form}<div class="actions"><a class="button" href="${csv}">Export CSV</a>${copyButton('address', 'Copy link')}</div>
@@ -43,7 +54,7 @@ ${audit.length > 0 ? list : html`<p>Nothing matches. <a href="/ops/audit">Show a
   )
 
   router.get('/ops/audit.csv', async (req, res) => {
-    const { filter } = readFilter(req, schema)
+    const { filter } = readFilter(req, schema, undefined, visitOf(res).view)
     if (filter) return sendCsv(deps, res, { list: 'audit', filter })
     await sendPage(
       deps,
@@ -57,11 +68,19 @@ ${audit.length > 0 ? list : html`<p>Nothing matches. <a href="/ops/audit">Show a
   return router
 }
 
+/** What was given is among the choices, whatever it is. */
+function actionSelect(given: string | undefined): Html {
+  const known = given === undefined || Object.hasOwn(auditWords, given) ? [] : [[given, given] as const]
+  return select({ name: 'action', label: 'What', value: given, choices: [['', 'Any'], ...Object.entries(auditWords), ...known] })
+}
+
+const isTime = (name: string) => name === 'since' || name === 'until'
+
 const labels: Record<string, string> = { actor: 'Who', action: 'What', subject: 'About', since: 'Since', until: 'Until' }
 
-function rowOf({ id, at, actor, via, action, subject, reason, before, after }: AuditRow): Html {
-  return html`<tr data-row="${id}"><td class="first"><time datetime="${at.toISOString()}">${timeText(at)}</time></td><td>${actor} <span class="muted">by ${via}</span></td>
-<td>${action.replaceAll('_', ' ')}</td><td class="mono">${subjectOf(subject)}</td><td class="mono">${changeOf(before, after)}</td><td>${reason ?? ''}</td></tr>`
+function rowOf({ id, at, actor, via, action, subject, reason, before, after }: AuditRow, zone: string): Html {
+  return html`<tr data-row="${id}"><td class="first"><time datetime="${at.toISOString()}">${timeText(at, zone)}</time></td><td>${actor === via ? html`${actor} <span class="muted">by itself</span>` : html`${actor} <span class="muted">by ${via}</span>`}</td>
+<td>${auditWord(action)}</td><td class="mono">${subjectOf(subject)}</td><td class="mono">${changeOf(before, after)}</td><td>${reason ?? ''}</td></tr>`
 }
 
 /** A link to what was changed, where it has a page. */

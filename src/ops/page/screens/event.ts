@@ -1,10 +1,10 @@
 import { type Request, type Response, Router } from 'express'
 import { z } from 'zod'
-import { findConflictBody } from '../../conflict-queries.ts'
+import { findConflictBody } from '../../event-facts.ts'
 import { findEvent, findEventBody, type WebhookEvent } from '../../event-queries.ts'
 import { readRowId } from '../../filters.ts'
 import { maskFor } from '../../personal-data.ts'
-import { countText, dedupeLabels, durationText } from '../../words.ts'
+import { countText, dedupeLabels, durationText, followUpWords } from '../../words.ts'
 import { addAction } from '../action.ts'
 import { comparable, hexBody, prettyBody } from '../body-text.ts'
 import { actionForm, copyButton, eventTag, sendTag, table } from '../components.ts'
@@ -157,30 +157,30 @@ function headOf(event: WebhookEvent, visit: Visit): Html {
 <p>Received ${view.exactTime(event.received_at)}${event.occurred_at && html` (created ${view.exactTime(event.occurred_at)})`} · ${secret} · ${bases[event.id_basis] ?? event.id_basis}${
     event.body_bytes !== null && ` · ${countText(event.body_bytes)} bytes`
   }</p>
+<p>${decisionOf(event, visit)}</p>
 ${event.error !== null && html`<p class="error">${event.error}</p>`}
-<div class="actions"><a class="button" href="/ops/events/${event.id}/body">Body ⤓</a>${copyButton(event.event_id, 'Copy ID')}${copyButton('address', 'Copy link')}${copyButton(repostLine(event), 'Copy curl that re-posts it')}</div>
+<div class="actions"><a class="button quiet" href="/ops/events/${event.id}/body">Body ⤓</a>${copyButton(event.event_id, 'Copy ID')}${copyButton('address', 'Copy link')}</div>
 ${causedOf(event, visit)}${replayOf(event, visit)}`
 }
 
-/** The signature in it may be too old by now; the same bytes under the same ID are a redelivery in any case. */
-function repostLine({ id, source, headers }: WebhookEvent): string {
-  const quoted = (text: string) => `'${text.replaceAll("'", "'\\''")}'`
-  const flags = Object.entries(headers).map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`)
-  return `curl -sS ${flags.join(' ')} --data-binary @event-${id}.bin "$ONCEHOOK_URL/webhooks/${encodeURIComponent(source)}"`
+/** What was decided when it came, and when its rules ran; when they first did is known by what they asked for only. */
+function decisionOf({ status, received_at, processed_at, redeliveries, sends }: WebhookEvent, { view }: Visit): Html {
+  const again = redeliveries === 1 ? 'once' : `${countText(redeliveries)} times`
+  const first = `${dedupeLabels.new.word}: the first time that this ID came${redeliveries > 0 ? `; it has come ${again} since` : ''}.`
+  if (processed_at === null) return html`${first}${status === 'pending' && ' It waits for a worker.'}`
+  if (status === 'ignored') return html`${first} No rule wanted it.`
+  const firstAt = sends.length > 0 ? Math.min(...sends.map(({ at }) => at.getTime())) : undefined
+  const took =
+    firstAt !== undefined && ` Its first follow-up came ${durationText(firstAt - received_at.getTime())} after its receipt.`
+  return html`${first}${took} Its rules last ran at ${view.exactTime(processed_at)}.`
 }
 
 function causedOf(event: WebhookEvent, { view }: Visit): Html {
-  const outcomes: Record<string, string> = {
-    queued: 'this event asked for it first',
-    held: 'no email of its own: the key is already taken',
-    key_taken: 'failed: the key belongs to a send to another recipient',
-    failed: 'failed',
-  }
   const caused = event.sends.map(
     ({ rule, outcome, error, dedupe_key, status, recipient }) =>
       html`<li>${status && sendTag(status)} ${dedupe_key !== null && html`<a href="/ops/sends/${encodeURIComponent(dedupe_key)}">${dedupe_key}</a>`}${
         recipient !== null && ` to ${recipient}`
-      } <span class="muted">rule ${rule}: ${outcomes[outcome] ?? outcome}${error !== null && `: ${error}`}</span></li>`,
+      } <span class="muted">rule ${rule} ${followUpWords[outcome] ?? outcome}${error !== null && `: ${error}`}</span></li>`,
   )
   const others = event.object?.events.filter(({ id }) => id !== event.id) ?? []
   return html`<h2>What it caused</h2>${
@@ -207,13 +207,19 @@ function reportOf(report: NonNullable<WebhookEvent['report']>, event: WebhookEve
 
 function replayOf(event: WebhookEvent, visit: Visit): Part {
   if (!mayDecide(visit)) return html`<p class="muted">Replaying it needs the role operator.</p>`
-  const taken = event.sends.filter(({ dedupe_key }) => dedupe_key !== null).length
+  const keys = event.sends.filter(({ status }) => status !== null)
+  // The key of a rejected send is free.
+  const free = keys.filter(({ status }) => status === 'rejected').length
+  const prospect =
+    keys.length > 0 &&
+    free === 0 &&
+    html` ${keys.length === 1 ? 'Its key is' : `Its ${countText(keys.length)} keys are`} taken, so <b>0 emails</b> would go out, unless its rules have changed.`
+  const some =
+    free > 0 &&
+    html` ${free === 1 ? '1 key is' : `${countText(free)} keys are`} free, so <b>${countText(free)}</b> ${free === 1 ? 'email' : 'emails'} would go out, if its rules still want them.`
   return html`<details><summary>Replay…</summary>${actionForm({
     action: `/ops/events/${event.id}/replay`,
-    fields: html`<p>Runs the follow-ups again.${
-      taken > 0 &&
-      html` ${taken === 1 ? '1 key is' : `${countText(taken)} keys are`} known from before; a key that is taken sends <b>0 emails</b>, one that is free is sent.`
-    } <a href="/ops/replays/new?event=${event.id}">See what it would do first</a></p><button class="main">Replay this event</button>`,
+    fields: html`<p>Runs the follow-ups again.${prospect}${some} <a href="/ops/replays/new?event=${event.id}">See what it would do first</a></p><button class="main">Replay this event</button>`,
     byApi: { method: 'POST', path: `/v1/events/${event.id}/replay`, cli: ['events', 'replay', event.id] },
   })}</details>`
 }
@@ -243,8 +249,11 @@ function headersOf({ headers }: WebhookEvent): Html {
 function redeliveriesOf(event: WebhookEvent, { view }: Visit): Html {
   if (event.redeliveries === 0) return html`<p>None: it came once.</p>`
   const other = event.benign_variants
+  const conflicts = event.conflicts.reduce((sum, { times }) => sum + times, 0)
+  // Of conflicts beyond those that are kept it is only known that they came.
+  const same = Math.max(0, event.redeliveries - other - conflicts)
   const after = event.last_redelivered_at && event.last_redelivered_at.getTime() - event.received_at.getTime()
-  return html`<dl class="facts"><dt>${dedupeLabels.same_bytes.word}</dt><dd>${countText(event.redeliveries - other)}</dd>
-<dt>${dedupeLabels.same_json.word}</dt><dd>${countText(other)}</dd><dt>The last</dt><dd>${view.exactTime(event.last_redelivered_at)}${after !== null && `, ${durationText(after)} after the first`}</dd></dl>
+  return html`<dl class="facts"><dt>${dedupeLabels.same_bytes.word}</dt><dd>${countText(same)}</dd>
+<dt>${dedupeLabels.same_json.word}</dt><dd>${countText(other)}</dd><dt>${dedupeLabels.conflict.word}</dt><dd>${countText(conflicts)}</dd><dt>The last</dt><dd>${view.exactTime(event.last_redelivered_at)}${after !== null && `, ${durationText(after)} after the first`}</dd></dl>
 <p>Each was answered 200 and caused nothing.</p>`
 }

@@ -1,5 +1,6 @@
 import { type Request, Router } from 'express'
 import { z } from 'zod'
+import { isWithoutEvents } from '../../event-facts.ts'
 import { kept } from '../../kept.ts'
 import { type Cell, createOverview, type Level, type Overview } from '../../overview.ts'
 import { maskFor } from '../../personal-data.ts'
@@ -41,7 +42,7 @@ export function overviewScreen(deps: ScreenDeps): Router {
         title: 'Overview',
         place: 'overview',
         alert: overview.level === 'ok' ? undefined : overview.title,
-        main: mainOf(shown, await seriesOf(range), visit),
+        main: mainOf(shown, await seriesOf(range), await isWithoutEvents(deps.reads), visit),
       }
     }),
   )
@@ -67,15 +68,15 @@ function readRange(req: Request): Range | Page {
   return { title: 'Error: Overview', place: 'overview', status: 400, main: html`<h1>Overview</h1>${errorSummary(read.problems)}` }
 }
 
-function mainOf(overview: Overview, series: Series, visit: Visit): Html {
+function mainOf(overview: Overview, series: Series, isFirstRun: boolean, visit: Visit): Html {
   const { view } = visit
   return html`<h1>Overview</h1>${live('cells', html`<ul class="cells">${overview.cells.map(cellPart)}</ul>`)}
-<section aria-labelledby="last-day-title"><h2 id="last-day-title">Last 24 h</h2>${live('last-day', lastDay(overview))}</section>
+<section aria-labelledby="last-day-title"><h2 id="last-day-title">Last 24 h</h2>${live('last-day', lastDay(overview, isFirstRun))}</section>
 <section aria-labelledby="figures-title"><h2 id="figures-title">Figures</h2>${rangeLinks('/ops', series.range)}
 ${live('figures', html`<div class="figures">${figures.map((figure) => figurePart(figure, series))}</div>`)}
 <details><summary>As table</summary>${figuresTable(series, view)}</details>
 <p><a href="/ops/charts?range=${series.range}">Large charts</a></p></section>
-<section aria-labelledby="queue-title"><h2 id="queue-title">Queue</h2>${live('queue', queuePart(overview, visit))}</section>
+<section aria-labelledby="queue-title"><h2 id="queue-title">Queue</h2>${live('queue', queuePart(overview, visit))}<p><a href="/ops/sending">Pause or resume sending</a></p></section>
 <section aria-labelledby="problems-title"><h2 id="problems-title">Recent problems</h2>${live('problems', problemsPart(overview, visit))}</section>`
 }
 
@@ -88,9 +89,12 @@ function cellPart({ name, title, level, word, lines }: Cell): Html {
   )}</li>`
 }
 
-function lastDay({ last_24_hours }: Overview): Html {
+const firstRun = html`<p>No events yet. A signed sample, as its provider would send it, makes one:</p>
+<pre tabindex="0">npx oncehook trigger stripe invoice.paid</pre>`
+
+function lastDay({ last_24_hours }: Overview, isFirstRun: boolean): Html {
   const some = last_24_hours.filter(({ count }) => count > 0)
-  if (some.length === 0) return html`<p>No send was asked for.</p>`
+  if (some.length === 0) return html`<p>No send was asked for.</p>${isFirstRun && firstRun}`
   return html`<ul class="counts">${some.map(
     ({ status, count, href }) =>
       html`<li><a href="${href}">${sendLabels[status].word} <b>${countText(count, MOST_OF_DAY)}</b></a></li>`,

@@ -1,10 +1,11 @@
 import { Router } from 'express'
 import { z } from 'zod'
-import { findRun, planRun, type Run, startRun, stopRun } from '../../../events/runs.ts'
+import { busyOrThrow, findRun, planRun, type Run, startRun, stopRun } from '../../../events/runs.ts'
+import type { Forecast } from '../../../follow-ups/forecast.ts'
 import { findEvent } from '../../event-queries.ts'
 import { readRowId, readRunId, replayFilter } from '../../filters.ts'
 import { listRuns } from '../../run-queries.ts'
-import { countText, durationText, eventLabels, sendLabels } from '../../words.ts'
+import { countText, durationText, eventLabels, prospectWords, sendLabels } from '../../words.ts'
 import { addAction } from '../action.ts'
 import { actionForm, live, table } from '../components.ts'
 import { type Html, html, type Part } from '../html.ts'
@@ -39,8 +40,6 @@ export function replaysScreen(deps: ScreenDeps): Router {
       for (const { path, message } of parsed.error.issues) context.addIssue({ code: 'custom', path, message })
       return z.NEVER
     })
-  // A forecast runs the rules in this process, so one at a time.
-  let isForecasting = false
 
   router.get(
     '/ops/replays',
@@ -85,12 +84,8 @@ export function replaysScreen(deps: ScreenDeps): Router {
     roles: ['operator'],
     body: filterSchema,
     async handle({ body, actor }) {
-      if (isForecasting)
-        return { page: refusalPage(409, 'Another dry run is under way', 'It takes ten seconds at most; try again then.') }
-      isForecasting = true
-      const run = await planRun(deps.runs, body, true, actor).finally(() => {
-        isForecasting = false
-      })
+      const run = await planRun(deps.runs, body, true, actor).catch(busyOrThrow)
+      if (!run) return { page: refusalPage(409, 'Another dry run is under way', 'It takes ten seconds at most; try again then.') }
       return { to: `/ops/replays/${run.id}` }
     },
   })
@@ -164,29 +159,9 @@ function pageOf(run: Run, visit: Visit, sendsPerMinute = 110): Html {
   }</b></p></div>
 <dl class="facts">${filter}<dt>Planned</dt><dd>${view.time(run.created_at)} by ${run.created_by}${isPlan && html`, valid until ${view.exactTime(run.expires_at)}`}</dd></dl>
 ${run.next_since && html`<p>More events match than one replay takes. The next would begin at ${view.exactTime(run.next_since)}.</p>`}
-${run.forecast && forecastOf(run.forecast as Forecast, sendsPerMinute)}
+${run.forecast && forecastOf(run.forecast as Forecast, sendsPerMinute) /* kept as it was made */}
 ${!isPlan && live('run-progress', progressOf(run, visit))}
 ${isOver ? html`<p class="error">This plan has expired. Plan it again.</p>` : actionsOf(run, visit)}`
-}
-
-/** What follow-ups/forecast.ts counts; a plan keeps it as it was. */
-interface Forecast {
-  events: Record<string, number>
-  emails: { would_send: number; key_taken: number; held: Record<string, number> }
-}
-
-const prospects: Record<string, string> = {
-  wants_emails: 'want emails',
-  no_rule: 'have no rule',
-  no_email: 'have a rule that wants no email',
-  fails: "can't be followed up: a rule fails, or no key can be built",
-  needs_confirm: 'are fetched back from the provider first, which a dry run does not do',
-  settles: 'are reports about sends',
-  read_anew: 'are read anew',
-  pending: 'wait to be processed already',
-  emptied: 'have no body any more',
-  source_gone: 'belong to a source that is not configured',
-  not_looked_at: 'were not looked at, as the time was over',
 }
 
 function forecastOf({ events, emails }: Forecast, sendsPerMinute: number): Html {
@@ -199,7 +174,7 @@ function forecastOf({ events, emails }: Forecast, sendsPerMinute: number): Html 
   }.</p>
 ${table({
   caption: 'Emails',
-  head: ['', { figures: 'Count' }],
+  head: ['What would become of them', { figures: 'Count' }],
   rows: [
     row('Would be sent', emails.would_send),
     ...held.map(([status, count]) => row(`Nothing is sent, the key is taken: ${labels[status]?.word ?? status}`, count)),
@@ -207,8 +182,8 @@ ${table({
   ],
 })}${table({
   caption: 'Events',
-  head: ['', { figures: 'Count' }],
-  rows: Object.entries(events).map(([prospect, count]) => row(prospects[prospect] ?? prospect, count)),
+  head: ['What they are', { figures: 'Count' }],
+  rows: Object.entries(events).map(([prospect, count]) => row(prospectWords[prospect as keyof typeof events], count)), // its keys
 })}`
 }
 

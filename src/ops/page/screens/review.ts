@@ -70,7 +70,7 @@ async function desk(deps: ScreenDeps, visit: Visit, filter: z.output<typeof desk
 <p class="new-rows" data-new-rows hidden><a href="${visit.address}"></a></p>
 ${
   evidence
-    ? html`<div class="panes"><section class="pane" aria-label="Sends">${
+    ? html`<div class="${filter.key === undefined ? 'panes' : 'panes open'}"><section class="pane" aria-label="Sends">${
         sends.length === 0 ? html`<p>None of these is left.</p>` : deskList(sends, place, evidence.dedupe_key, visit)
       }${pager(visit.address, next_cursor)}${mayDecide(visit) && sends.length > 0 && bulkForm(suggestion, counts)}</section>
 <section class="pane" aria-label="Evidence and decision"><h2 class="key">${evidence.dedupe_key}</h2>${evidencePart(evidence, visit)}

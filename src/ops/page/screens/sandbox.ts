@@ -8,7 +8,7 @@ import { type Html, html, type Part } from '../html.ts'
 import { refusalPage, screen } from '../page.ts'
 import type { ScreenDeps } from '../routes.ts'
 import { type AcceptedEmail, type SampleKind, type SandboxPanel, samples } from '../sandbox-panel.ts'
-import type { Visit } from '../visit.ts'
+import { mayDecide, type Visit } from '../visit.ts'
 
 const to = '/ops/sandbox'
 
@@ -20,10 +20,10 @@ export function sandboxScreen(deps: ScreenDeps & { sandbox: SandboxPanel }): Rou
   router.get(
     to,
     screen(deps, async (visit) => {
-      const [accepted, beliefs] = await Promise.all([sandbox.accepted(), listBeliefs(deps.reads)])
+      const [truth, beliefs] = await Promise.all([sandbox.truth(), listBeliefs(deps.reads)])
       const main = html`<h1>Sandbox</h1><p>It stands in for the email API on this machine. Have it go wrong, send samples, and see what becomes of them.</p>
-${armForms(sandbox)}<h2>Samples</h2><div class="actions">${sampleForms()}</div>
-<h2>Truth and belief</h2>${live('truth', truthTable(accepted, beliefs, visit))}`
+${mayDecide(visit) ? html`${armForms(sandbox, truth.held)}<h2>Samples</h2>${sampleForms(sandbox)}` : html`<p class="muted">Arming it and sending samples needs role operator.</p>`}
+<h2>Truth and belief</h2>${live('truth', truthTable(truth, beliefs, visit))}`
       return { title: 'Sandbox', place: 'sandbox', main }
     }),
   )
@@ -66,16 +66,16 @@ ${armForms(sandbox)}<h2>Samples</h2><div class="actions">${sampleForms()}</div>
     async handle({ body: { kind } }) {
       const sent = await sandbox.send(kind)
       if (!sent) return { page: refusalPage(409, 'There is nothing to send', 'No configured source has a rule and samples.') }
-      const counts = [...Map.groupBy(sent.answers, (answer) => answer)].map(
-        ([answer, all]) => `${countText(all.length)} × ${answer}`,
+      const counts = [...Map.groupBy(sent.answers, (answer) => answer)].map(([answer, all]) =>
+        sent.answers.length === 1 ? answer : `${countText(all.length)} × ${answer}`,
       )
-      return { to, notice: { text: `${sent.source} ${sent.type} ${sent.id}: answered ${counts.join(', ')}.` } }
+      return { to, notice: { text: `${sent.source} ${sent.type} ${sent.id}: ${counts.join(', ')}.` } }
     },
   })
   return router
 }
 
-function armForms({ faults, reports }: SandboxPanel): Html {
+function armForms({ faults, reports }: SandboxPanel, held: number): Html {
   const form = (what: 'fault' | 'report', label: string, choices: SandboxPanel['faults']) =>
     actionForm({
       action: '/ops/sandbox/arm',
@@ -91,30 +91,38 @@ function armForms({ faults, reports }: SandboxPanel): Html {
   const button = (action: string, label: string) =>
     actionForm({ action, byApi: 'personal', fields: html`<button>${label}</button>` })
   return html`<h2>The next calls</h2>${form('fault', 'The email API', faults)}
-<pre tabindex="0">npx oncehook trigger stripe invoice.paid --fault timeout</pre>
+<p class="muted">On the command line: <code>--fault NAME</code> with any <code>npx oncehook trigger …</code>; <code>--fault list</code> lists the names.</p>
 <h2>The next reports</h2>${form('report', 'The report', reports)}
-<div class="actions">${button('/ops/sandbox/deliver', 'Deliver the held reports now')}${button('/ops/sandbox/clear', 'Forget what is armed')}</div>`
+<div class="actions">${button('/ops/sandbox/deliver', held === 0 ? 'Deliver held reports (none)' : `Deliver the held reports now (${countText(held)})`)}${button('/ops/sandbox/clear', 'Forget what is armed')}</div>`
 }
 
-const lines: Record<SampleKind, string> = {
-  new: 'npx oncehook trigger stripe invoice.paid',
-  again: 'npx oncehook trigger stripe invoice.paid --id ID',
-  other: 'npx oncehook trigger stripe invoice.payment_succeeded',
-  many: 'npx oncehook trigger stripe invoice.paid --count 20',
+/** What does the same on the command line. */
+function lineOf(kind: SampleKind, { source, type, otherType }: NonNullable<ReturnType<SandboxPanel['sampled']>>): Part {
+  const trigger = `npx oncehook trigger ${source}`
+  if (kind === 'again') return html`<code>${trigger} ${type} --id ID</code>, twice`
+  if (kind === 'other') return html`<code>${trigger} ${otherType ?? type} --about ID</code>, by the ID of the first`
+  return html`<code>${trigger} ${type}${kind === 'many' && ' --count 20'}</code>`
 }
 
-function sampleForms(): Part {
-  return Object.entries(samples).map(([kind, label]) =>
+function sampleForms({ sampled }: SandboxPanel): Part {
+  const from = sampled()
+  if (!from) return html`<p>No configured source has a rule and samples.</p>`
+  const kinds = (Object.keys(samples) as SampleKind[]).filter((kind) => kind !== 'other' || from.otherType !== undefined) // its own keys
+  return html`<div class="actions">${kinds.map((kind) =>
     actionForm({
       action: '/ops/sandbox/send',
       byApi: 'personal',
-      fields: html`<input type="hidden" name="kind" value="${kind}"><button>${label}</button><div><code class="muted">${lines[kind as SampleKind]}</code></div>`,
+      fields: html`<input type="hidden" name="kind" value="${kind}"><button>${samples[kind]}</button><p class="hint">${lineOf(kind, from)}</p>`,
     }),
-  )
+  )}</div>`
 }
 
 /** Each send of late beside the emails that really went out for it. */
-function truthTable(accepted: readonly AcceptedEmail[], beliefs: readonly Belief[], { view }: Visit): Html {
+function truthTable(
+  { emails: accepted, startedAt }: Awaited<ReturnType<SandboxPanel['truth']>>,
+  beliefs: readonly Belief[],
+  { view }: Visit,
+): Html {
   const sameMessage =
     (email: AcceptedEmail) =>
     ({ message }: Belief) =>
@@ -131,10 +139,17 @@ function truthTable(accepted: readonly AcceptedEmail[], beliefs: readonly Belief
       ({ belief, emails }) =>
         html`<tr><td class="first">${
           emails.length === 0
-            ? 'nothing'
+            ? belief.queued_at < startedAt
+              ? '–'
+              : 'nothing'
             : emails.map(({ at, messageId }) => html`<div>accepted ${messageId ?? 'without an ID'} ${view.time(at)}</div>`)
-        }</td><td>${sendTag(belief.status)}</td><td><a href="/ops/sends/${encodeURIComponent(belief.dedupe_key)}">${belief.dedupe_key}</a></td><td>${agreement(belief, emails.length)}</td></tr>`,
+        }</td><td>${sendTag(belief.status)}</td><td><a href="/ops/sends/${encodeURIComponent(belief.dedupe_key)}">${belief.dedupe_key}</a></td><td data-label="Agree?">${
+          emails.length === 0 && belief.queued_at < startedAt
+            ? html`not known: the sandbox was started at ${view.time(startedAt)}`
+            : agreement(belief, emails.length)
+        }</td></tr>`,
     ),
+    className: 'stack',
   })
   const verdict = html`<p>Emails per send: at most <b>${String(most)}</b> ${most <= 1 ? '✓' : '– a person has sent it again'}</p>`
   return beliefs.length > 0 ? html`${verdict}${list}` : html`<p>Nothing has been sent yet.</p>`

@@ -3,13 +3,14 @@ import { z } from 'zod'
 import { listEvents } from '../../event-queries.ts'
 import { eventFilter, sendFilter } from '../../filters.ts'
 import { maskFor } from '../../personal-data.ts'
-import { explainNoHit, findAnything, searchBodies } from '../../search.ts'
+import { explainNoHit, findAnything, searchBodiesAlone } from '../../search.ts'
 import { listSends } from '../../send-queries.ts'
 import { countText } from '../../words.ts'
 import { errorSummary, field } from '../components.ts'
 import { type ReadFilter, readFilter } from '../filter.ts'
 import { type Html, html } from '../html.ts'
-import { type Asked, eventTable, noHitPart } from '../no-hit.ts'
+import type { Page } from '../layout.ts'
+import { type Asked, bodiesForm, eventTable, noHitPart } from '../no-hit.ts'
 import { screen } from '../page.ts'
 import { sendPath } from '../reopening.ts'
 import type { ScreenDeps } from '../routes.ts'
@@ -27,19 +28,22 @@ export function searchScreen(deps: ScreenDeps): Router {
   router.get(
     '/ops/search',
     screen(deps, async (visit, req) => {
-      const read = readFilter(req, schema)
+      const mask = maskFor(visit.session.person.role, deps.config())
+      const read = readFilter(req, schema, mask)
       const heading = html`<h1>Search</h1>${read.problems && errorSummary(read.problems)}${searchForm(read)}`
       if (!read.filter) return { title: 'Error: Search', status: 400, main: heading }
       const q = read.filter.q?.trim() ?? ''
       if (q === '') return { title: 'Search', main: heading }
-      const asked = { q, visit, mask: maskFor(visit.session.person.role, deps.config()) }
-      if (read.filter.bodies) return { title: 'Search', main: html`${heading}${await bodiesPart(deps, asked)}` }
+      const asked = { q, visit, mask }
+      if (read.filter.bodies) return bodiesPage(deps, heading, asked)
 
-      const found = await findAnything(deps.reads, q)
+      const found = await findAnything(deps.reads, q, mask.isOn)
       if (found.kind === 'event') return { to: `/ops/events/${found.id}` }
       if (found.kind === 'send') return { to: sendPath(found.key) }
       const main =
-        found.kind === 'nothing' ? noHitPart(await explainNoHit(deps.reads, q), asked) : await listsPart(deps, found.kind, asked)
+        found.kind === 'nothing'
+          ? noHitPart(await explainNoHit(deps.reads, q, mask.isOn), asked)
+          : await listsPart(deps, found.kind, asked)
       return { title: 'Search', main: html`${heading}${main}` }
     }),
   )
@@ -64,7 +68,8 @@ async function listsPart(
   kind: 'sends' | 'events',
   { q, visit, mask }: Asked,
 ): Promise<Html> {
-  const { sends, ...ofSends } = mask.apply(await listSends(reads, sendFilter(now).parse({ q, limit: SHOWN }), sendsPerMinute))
+  const filter = { ...sendFilter(now).parse({ q, limit: SHOWN }), withoutAddresses: mask.isOn }
+  const { sends, ...ofSends } = mask.apply(await listSends(reads, filter, sendsPerMinute))
   // Several sources may have an event of this ID.
   const named = { [kind === 'events' ? 'event_id' : 'ref']: q }
   const { events, ...ofEvents } = mask.apply(await listEvents(reads, eventFilter(now).parse({ ...named, limit: SHOWN })))
@@ -80,13 +85,18 @@ async function listsPart(
 }
 
 /** Events of the last day whose bytes hold the text: those that no rule wanted have no references to be found by. */
-async function bodiesPart({ reads, now }: ScreenDeps, { q, visit, mask }: Asked): Promise<Html> {
-  if (mask.isOn) return html`<p>Searching bodies needs role operator.</p>`
-  const { events, is_complete, searched } = await searchBodies(reads, q, new Date(now().getTime() - DAY_MS))
+async function bodiesPage({ reads, now }: ScreenDeps, heading: Html, { q, visit, mask }: Asked): Promise<Page> {
+  if (mask.isOn) return { title: 'Search', main: html`${heading}<p>Searching bodies needs role operator.</p>` }
+  const hits = await searchBodiesAlone(reads, q, new Date(now().getTime() - DAY_MS))
+  if (!hits) {
+    const main = html`${heading}<p class="answer">Another search of bodies is under way: there is one at a time.</p>${bodiesForm(q, 'Search raw bodies of the last 24 h again')}`
+    return { title: 'Error: Search', status: 409, main }
+  }
+  const { events, is_complete, searched } = hits
   const through = `Looked through the bodies of ${countText(searched)} events of the last 24 h${is_complete ? '' : ', the latest; there are more, which were not looked through'}.`
-  return html`<p>${through}</p>${
+  const list =
     events.length === 0
       ? html`<p class="answer">No body has this text${is_complete ? '' : ' among them'}.</p>`
       : eventTable(mask.apply(events), visit, 'Events whose bodies have the text, the latest first')
-  }`
+  return { title: 'Search', main: html`${heading}<p>${through}</p>${list}` }
 }

@@ -1,16 +1,16 @@
 import { type Request, Router } from 'express'
+import { answerSentence } from '../../answer.ts'
 import { sendKey } from '../../filters.ts'
 import { type Mask, maskFor } from '../../personal-data.ts'
 import { findSend, type Send } from '../../send-queries.ts'
 import { findStory, type SendStory } from '../../send-story.ts'
 import { sendText } from '../../send-text.ts'
-import type { SecretText } from '../../story-lines.ts'
-import { answerSentence, sendLabels } from '../../words.ts'
+import { secretTextOf } from '../../story-lines.ts'
+import { sendLabels, verdictWords } from '../../words.ts'
 import { byApiDetails, copyButton, live, sendTag } from '../components.ts'
 import { html, type Part } from '../html.ts'
 import { missingPage, screen } from '../page.ts'
 import { addReopening, canBeReopened, reopenForm, sendPath } from '../reopening.ts'
-import { verdictWords } from '../review-desk.ts'
 import type { ScreenDeps } from '../routes.ts'
 import { auditOfSend, messageOfSend, timeline } from '../send-timeline.ts'
 import { mayDecide, type Visit, visitOf } from '../visit.ts'
@@ -18,7 +18,7 @@ import { mayDecide, type Visit, visitOf } from '../visit.ts'
 /** One send: whether the customer got it, and everything that happened on the way. */
 export function sendScreen(deps: ScreenDeps): Router {
   const router = Router({ caseSensitive: true, strict: true })
-  const secretText = secretsOf(deps)
+  const secretText = secretTextOf(() => deps.config().sources, deps.fingerprints)
 
   /** The send that is asked for, and what this person may not see of it. */
   async function find(visit: Visit, req: Request): Promise<{ key: string; send: Send | undefined; mask: Mask }> {
@@ -38,7 +38,7 @@ export function sendScreen(deps: ScreenDeps): Router {
       const zone = visit.view.settings.timeZone
       const text = sendText(send, story.lines, address, zone)
       const main = html`<div class="title"><div class="name"><h1 class="key">${send.dedupe_key}</h1>${live('send-status', sendTag(send.status), 'span')}</div>
-<div class="actions">${copyButton('address', 'Copy link')}${copyButton(text, 'Copy as text')}<button type="button" class="quiet" data-print hidden>Print</button><a href="${sendPath(key)}/json">JSON</a></div></div>
+<div class="actions">${copyButton('address', 'Copy link')}${copyButton(text, 'Copy as text')}<button type="button" class="quiet" data-print hidden>Print</button><a class="button quiet" href="${sendPath(key)}/json">JSON</a></div></div>
 ${live('answer', html`<p class="answer">${answerSentence(send, zone)}</p>${send.explanation !== null && html`<p>${send.explanation}</p>`}`)}
 <div class="actions">${decision(send, story, visit)}</div>
 <h2 class="hidden">What happened</h2>${live('timeline', timeline(story.lines, visit.view))}
@@ -85,17 +85,6 @@ function decision(send: Send, { evidence }: SendStory, visit: Visit): Part {
   return mayDecide(visit)
     ? html`<a class="button" href="#reopen">Reopen…</a>`
     : html`<span class="muted">Reopening it needs role operator.</span>`
-}
-
-/** Says which of the configured secrets of a source has a fingerprint. */
-function secretsOf({ config, fingerprints }: ScreenDeps): SecretText {
-  return (source, fingerprint) => {
-    const secrets = config().sources.get(source)?.secrets ?? []
-    const place = fingerprints(secrets).indexOf(fingerprint)
-    return place < 0
-      ? `a secret that is not configured any more (${fingerprint})`
-      : `secret ${place + 1} of ${secrets.length} (${fingerprint})`
-  }
 }
 
 function missingSend(key: string) {

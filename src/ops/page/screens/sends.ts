@@ -15,7 +15,7 @@ import { refusalPage, screen, sendPage } from '../page.ts'
 import type { ScreenDeps } from '../routes.ts'
 import { sendTable } from '../send-table.ts'
 import { addViewActions, viewBar } from '../view-bar.ts'
-import type { Visit } from '../visit.ts'
+import { type Visit, visitOf } from '../visit.ts'
 
 /** The list of sends, with every filter in its address. */
 export function sendsScreen(deps: ScreenDeps): Router {
@@ -25,20 +25,23 @@ export function sendsScreen(deps: ScreenDeps): Router {
   router.get(
     '/ops/sends',
     screen(deps, async (visit, req) => {
-      const read = readFilter(req, schema)
+      const mask = maskFor(visit.session.person.role, deps.config())
+      const read = readFilter(req, schema, mask)
       const heading = html`<h1>Sends</h1>`
       if (!read.filter) {
         const main = html`${heading}${errorSummary(read.problems)}${filterForm(deps, read, visit)}`
         return { title: 'Error: Sends', place: 'sends', status: 400, main }
       }
-      const mask = maskFor(visit.session.person.role, deps.config())
-      const { sends, next_cursor } = mask.apply(await listSends(deps.reads, read.filter, deps.sendsPerMinute))
+      const filter = { ...read.filter, withoutAddresses: mask.isOn }
+      const { sends, next_cursor } = mask.apply(await listSends(deps.reads, filter, deps.sendsPerMinute))
       // A list that is on one page is counted already.
       const isWhole = read.filter.cursor === undefined && next_cursor === null
-      const count = isWhole ? sends.length : await countSends(deps.reads, read.filter)
+      const count = isWhole ? sends.length : await countSends(deps.reads, filter)
       const { q } = read.filter
       const noHit =
-        q !== undefined && count === 0 ? { why: await explainNoHit(deps.reads, q), asked: { q, visit, mask } } : undefined
+        q !== undefined && count === 0
+          ? { why: await explainNoHit(deps.reads, q, mask.isOn), asked: { q, visit, mask } }
+          : undefined
       const list =
         sends.length === 0
           ? html`<div data-rows>${emptyText(read, count, noHit)}</div>`
@@ -53,7 +56,7 @@ ${list}${pager(visit.address, next_cursor)}${forms.byApi}`
   )
 
   router.get('/ops/sends.csv', async (req, res) => {
-    const { filter } = readFilter(req, schema)
+    const { filter } = readFilter(req, schema, maskFor(visitOf(res).session.person.role, deps.config()))
     if (filter) return sendCsv(deps, res, { list: 'sends', filter })
     const back = html`The filter is not valid. <a href="${addressWith(req.originalUrl, {}).replace('/ops/sends.csv', '/ops/sends')}">Back to the list</a>`
     await sendPage(deps, req, res, refusalPage(400, 'Nothing was exported', back))

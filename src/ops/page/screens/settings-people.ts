@@ -111,7 +111,7 @@ function listOf(people: readonly PersonRow[], { view }: Visit): Html {
     head: ['Name', 'Role', 'Signs in by', 'Last signed in', 'Since'],
     rows: people.map(
       (person) =>
-        html`<tr><td class="first"><a href="${HERE}/${person.id}">${person.name}</a></td><td>${person.role}</td><td>${wayIn(person)}</td><td>${view.time(person.last_signed_in_at)}</td><td>${view.time(person.created_at)}</td></tr>`,
+        html`<tr><td class="first"><a href="${HERE}/${person.id}">${person.name}</a></td><td>${person.role}</td><td data-label="Signs in by">${wayIn(person)}</td><td data-label="Last">${view.time(person.last_signed_in_at)}</td><td data-label="Since">${view.time(person.created_at)}</td></tr>`,
     ),
     className: 'stack',
   })

@@ -94,7 +94,7 @@ function listOf(tokens: readonly TokenRow[], visit: Visit): Html {
     head: ['Name', 'Role', 'Made', 'By', 'Last used', 'Works'],
     rows: tokens.map(
       (token) =>
-        html`<tr><td class="first"><a href="${HERE}/${token.id}">${token.name}</a></td><td>${token.role}</td><td>${visit.view.time(token.created_at)}</td><td>${token.created_by ?? '–'}</td><td>${token.last_used_at === null ? 'never' : visit.view.time(token.last_used_at)}</td><td>${stateOf(token, visit)}</td></tr>`,
+        html`<tr><td class="first"><a href="${HERE}/${token.id}">${token.name}</a></td><td>${token.role}</td><td data-label="Made">${visit.view.time(token.created_at)}</td><td data-label="by">${token.created_by ?? '–'}</td><td data-label="Last used">${token.last_used_at === null ? 'never' : visit.view.time(token.last_used_at)}</td><td data-label="Works">${stateOf(token, visit)}</td></tr>`,
     ),
     className: 'stack',
   })

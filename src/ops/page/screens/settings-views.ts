@@ -1,6 +1,7 @@
 import { Router } from 'express'
 import { z } from 'zod'
 import { readRowId, rowFilter } from '../../filters.ts'
+import { type Mask, maskFor, namesAddress } from '../../personal-data.ts'
 import { deleteView, listViews, type ViewRow } from '../../views.ts'
 import { addAction } from '../action.ts'
 import { actionForm, pager, table } from '../components.ts'
@@ -21,8 +22,9 @@ export function settingsViewsScreen(deps: ScreenDeps): Router {
     screen(deps, async (visit, req) => {
       const { filter } = readFilter(req, rowFilter)
       const { views, next_cursor } = await listViews(deps.reads, filter ?? { limit: 50 })
+      const mask = maskFor(visit.session.person.role, deps.config())
       const list =
-        views.length === 0 ? html`<p>No view yet. A list with a filter has “Save as a view”.</p>` : listOf(views, visit)
+        views.length === 0 ? html`<p>No view yet. A list with a filter has “Save as a view”.</p>` : listOf(views, visit, mask)
       return settingsPage(
         HERE,
         html`${!mayDecide(visit) && needsOperator('Deleting views')}${list}${pager(visit.address, next_cursor)}`,
@@ -42,7 +44,12 @@ export function settingsViewsScreen(deps: ScreenDeps): Router {
   return router
 }
 
-function listOf(views: readonly ViewRow[], visit: Visit): Html {
+function listOf(views: readonly ViewRow[], visit: Visit, mask: Mask): Html {
+  // Its link would tell the address that it asks for.
+  const name = (view: ViewRow) =>
+    mask.isOn && namesAddress(view.query)
+      ? mask.text(view.name)
+      : html`<a href="/ops/${view.screen}?${view.query}">${mask.text(view.name)}</a>`
   const remove = (view: ViewRow) =>
     actionForm({
       action: `${HERE}/${view.id}/delete`,
@@ -51,10 +58,10 @@ function listOf(views: readonly ViewRow[], visit: Visit): Html {
     })
   return table({
     caption: 'Views, the oldest first; everybody has them',
-    head: ['Name', 'List', 'Made', 'By', ''],
+    head: ['Name', 'List', 'Made', 'By', html`<span class="hidden">Delete</span>`],
     rows: views.map(
       (view) =>
-        html`<tr><td class="first"><a href="/ops/${view.screen}?${view.query}">${view.name}</a></td><td>${view.screen}</td><td>${visit.view.time(view.created_at)}</td><td>${view.created_by}</td><td>${mayDecide(visit) && remove(view)}</td></tr>`,
+        html`<tr><td class="first">${name(view)}</td><td>${view.screen}</td><td data-label="Made">${visit.view.time(view.created_at)}</td><td data-label="by">${mask.text(view.created_by)}</td><td>${mayDecide(visit) && remove(view)}</td></tr>`,
     ),
     className: 'stack',
   })

@@ -151,7 +151,7 @@ ${field({ name: 'time_zone', label: 'Time zone', value: timeZone, required: true
       head: ['Session', 'Signed in', 'By', 'Last request', 'Ends'],
       rows: sessions.map(
         ({ is_this, started_at, started_by, last_seen_at, ends_at }) =>
-          html`<tr><td class="first">${is_this ? 'this one' : 'elsewhere'}</td><td>${view.time(started_at)}</td><td>${started_by === 'link' ? 'a one-time link' : 'password'}</td><td>${view.time(last_seen_at)}</td><td>${view.time(ends_at)}</td></tr>`,
+          html`<tr><td class="first">${is_this ? 'this one' : 'elsewhere'}</td><td data-label="Signed in">${view.time(started_at)}</td><td>${started_by === 'link' ? 'a one-time link' : 'password'}</td><td data-label="Last request">${view.time(last_seen_at)}</td><td data-label="Ends">${view.time(ends_at)}</td></tr>`,
       ),
       className: 'stack',
     })}${

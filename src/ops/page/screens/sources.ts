@@ -31,12 +31,13 @@ export function sourcesScreen(deps: ScreenDeps): Router {
           { figures: 'Verified' },
           'Refused',
           { figures: 'Redeliveries' },
+          { figures: 'Conflicts' },
           { figures: 'Quarantined' },
           'Secrets (last match)',
-          '',
+          html`<span class="hidden">Next</span>`,
         ],
         rows: sources.map((source) => rowOf(source, visit)),
-        className: 'stack',
+        className: 'stack of-sources',
       })
       return { title: 'Sources', place: 'sources', main: html`<h1>Sources</h1>${live('sources', list)}` }
     }),
@@ -58,21 +59,26 @@ function rowOf(source: SourceRow, { view }: Visit): Html {
   const verified = counts.accepted + counts.duplicate + counts.quarantined
   const [most] = refused
   return html`<tr><td class="first"><a href="/ops/sources/${encodeURIComponent(name)}">${name}</a> <span class="muted">${title ?? ''}${!is_configured && ' not configured any more'}</span></td>
-<td>${last_verified_at === null ? 'never' : view.time(last_verified_at)}</td><td class="number">${countText(verified)}</td>
-<td>${counts.refused === 0 ? '0' : shareText(counts.refused, verified + counts.refused)}${most && html` <span class="muted">mostly: ${most.explanation}</span>`}</td>
-<td class="number">${shareText(counts.duplicate, verified)}</td><td class="number">${counts.quarantined === 0 ? '0' : html`<a href="/ops/events?source=${encodeURIComponent(name)}&amp;status=quarantined">${countText(counts.quarantined)}</a>`}</td>
-<td>${secrets
+<td data-label="Last verified">${last_verified_at === null ? 'never' : view.time(last_verified_at)}</td><td class="number" data-label="Verified">${countText(verified)}</td>
+<td data-label="Refused">${counts.refused === 0 ? '0' : shareText(counts.refused, verified + counts.refused)}${most && html` <span class="muted">mostly: ${most.explanation}</span>`}</td>
+<td class="number" data-label="Redeliveries">${shareText(counts.duplicate, verified)}</td><td class="number" data-label="Conflicts">${conflictsLink(source)}</td><td class="number" data-label="Quarantined">${counts.quarantined === 0 ? '0' : html`<a href="/ops/events?source=${encodeURIComponent(name)}&amp;status=quarantined">${countText(counts.quarantined)}</a>`}</td>
+<td data-label="Secrets">${secrets
     .filter(({ is_configured }) => is_configured)
     .map(
       ({ position, last_verified_at, advice }) =>
-        html`<div>${position ?? ''} ${last_verified_at === null ? 'never' : ageText(last_verified_at, view.now)} <span class="muted">${advice}</span></div>`,
-    )}</td><td>${last_verified_at === null && is_configured && html`<a href="/ops/sources/${encodeURIComponent(name)}#set-up">Set up</a>`}</td></tr>`
+        html`<div>secret ${position ?? '–'}, ${last_verified_at === null ? 'never matched' : `matched ${ageText(last_verified_at, view.now)} ago`}${advice !== 'never used' && html`, <span class="muted">${advice}</span>`}</div>`,
+    )}</td><td class="next">${last_verified_at === null && is_configured && html`<a href="/ops/sources/${encodeURIComponent(name)}#set-up">Set up</a>`}</td></tr>`
 }
+
+const conflictsLink = ({ name, conflicts }: SourceRow): Part =>
+  conflicts === 0
+    ? '0'
+    : html`<a href="/ops/events?source=${encodeURIComponent(name)}&amp;has=conflict">${countText(conflicts)}</a>`
 
 function pageOf(source: SourceRow, visit: Visit, deps: ScreenDeps): Html {
   const { name, title, refused, mode, is_configured } = source
   return html`<div class="title"><h1>${name}</h1><p>${title ?? 'not configured any more'}${mode && ` · ${mode} mode`}</p></div>
-<p>${live('arrived', arrivedText(source, visit), 'span')} <a href="/ops/events?source=${encodeURIComponent(name)}">Events of ${name}</a></p>
+<p>${live('arrived', arrivedText(source, visit), 'span')} <a href="/ops/events?source=${encodeURIComponent(name)}">Events of ${name}</a> · ${source.conflicts === 0 ? 'no conflicts in 24 h' : html`conflicts in 24 h: ${conflictsLink(source)}`}</p>
 ${source.warnings.map((warning) => html`<p class="banner ask">${warning}</p>`)}
 ${secretsOf(source, visit)}
 <h2 id="refused">Refused in the last 24 hours</h2>${

@@ -21,3 +21,9 @@ export async function countSendsOf(db: Db, events: readonly string[]): Promise<M
   )
   return new Map(rows.map(({ event, made, failed }) => [event, { made, failed }]))
 }
+
+/** Whether no event has come yet. */
+export async function isWithoutEvents(db: Db): Promise<boolean> {
+  const { rows } = await db.query<{ is_empty: boolean }>('select not exists (select from webhook_events) as is_empty')
+  return rows[0]?.is_empty ?? false
+}

@@ -1,0 +1,36 @@
+/** What was done, by the name that the audit keeps of it; a name that isn't here is its own word. */
+export const auditWords: Readonly<Record<string, string>> = {
+  sent: 'it was sent',
+  abandoned: 'not sent, left so',
+  retry: 'send it again',
+  reopen: 'reopen',
+  attach: 'attach a report',
+  'not ours': 'the report is not ours',
+  reconcile: 'settle by a sending log',
+  read_log: 'read a sending log',
+  replay: 'replay',
+  'stop replay': 'stop a replay',
+  'pause sending': 'pause sending',
+  'resume sending': 'resume sending',
+  'matching auto': 'reports settle by recipient',
+  'matching suggest': 'reports only suggest by recipient',
+  create_view: 'save a view',
+  delete_view: 'delete a view',
+  export: 'export a list',
+  sign_in: 'sign in',
+  sign_in_by_link: 'sign in by a link',
+  sign_out: 'sign out',
+  sign_out_others: 'sign out elsewhere',
+  create_person: 'add a person',
+  create_sign_in_link: 'make a sign-in link',
+  set_role: 'change a role',
+  disable_person: 'let a person in no more',
+  enable_person: 'let a person in again',
+  set_password: 'set a password',
+  create_token: 'make a token',
+  revoke_token: 'revoke a token',
+}
+
+/** What was done, for people. */
+export const auditWord = (action: string): string =>
+  (Object.hasOwn(auditWords, action) && auditWords[action]) || action.replaceAll('_', ' ')

@@ -1,0 +1,39 @@
+import { instantOf } from './nights.ts'
+
+const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
+
+/** A time as the page writes it (`2026-11-29 22:00`, `28 Nov 14:02`, `2026-11-29`), read in the zone, as an instant of ISO 8601; anything else as it came. */
+export function typedTime(text: string, timeZone: string, now: Date): string {
+  const wanted = fullTime(text) ?? shortTime(text, now)
+  if (wanted === undefined) return text
+  return wanted.isUtc ? new Date(wanted.at).toISOString() : instantOf(wanted.at, timeZone).toISOString()
+}
+
+interface Wanted {
+  /** What the clock shows, as if it were one of UTC. */
+  at: number
+  isUtc?: boolean
+}
+
+function fullTime(text: string): Wanted | undefined {
+  const [, day, time = '00:00', seconds = ':00', utc, offset] =
+    /^(\d{4}-\d\d-\d\d)(?: (\d\d:\d\d)(:\d\d)?)?( UTC([+-]\d\d:\d\d)?)?$/.exec(text.trim()) ?? []
+  if (day === undefined) return undefined
+  const at = Date.parse(`${day}T${time}${seconds}Z`)
+  // A day that no calendar has is one of the next month to JavaScript.
+  if (Number.isNaN(at) || !new Date(at).toISOString().startsWith(day)) return undefined
+  return utc === undefined ? { at } : { at: Date.parse(`${day}T${time}${seconds}${offset ?? 'Z'}`), isUtc: true }
+}
+
+/** Without a year, as lists write it, it is the newest that is not to come. */
+function shortTime(text: string, now: Date): Wanted | undefined {
+  const [, day = '', name = '', year, time] = /^(\d{1,2}) ([A-Z][a-z]{2})(?: (\d{4}))? (\d\d:\d\d)$/.exec(text.trim()) ?? []
+  const month = MONTHS.indexOf(name) + 1
+  if (month === 0) return undefined
+  const inYear = (which: number) => fullTime(`${which}-${String(month).padStart(2, '0')}-${day.padStart(2, '0')} ${time}`)
+  if (year !== undefined) return inYear(Number(year))
+  const [thisYear, lastYear] = [inYear(now.getUTCFullYear()), inYear(now.getUTCFullYear() - 1)]
+  return thisYear && thisYear.at <= now.getTime() + DAY_MS ? thisYear : lastYear
+}
+
+const DAY_MS = 86_400_000
