@@ -7,7 +7,7 @@ import { startInboxiliSandbox } from '../src/sandbox/inboxili.ts'
 import { testDatabase } from './support/database.ts'
 import { apiKey, isAlive, payment, postPayment, quick, type Running, spawnEntry, start, until } from './support/processes.ts'
 
-vi.setConfig({ testTimeout: 120_000 })
+vi.setConfig({ testTimeout: 240_000 })
 
 const { url: databaseUrl, pool } = await testDatabase()
 const sandbox = await startInboxiliSandbox({ apiKey, sendsPerMinute: 1_000_000 })
@@ -129,8 +129,9 @@ test('I21 one, two and three serve and worker processes, restarted one after the
     const [serve, worker] = [serving[index] as Running, workers[index] as Running] // added before
     serve.kill('SIGTERM')
     worker.kill('SIGTERM')
-    ends.push(await serve.exited, await worker.exited)
-    const [nextServe, nextWorker] = await launch()
+    const [left, nextPair] = await Promise.all([Promise.all([serve.exited, worker.exited]), launch()])
+    ends.push(...left)
+    const [nextServe, nextWorker] = nextPair
     serving[index] = nextServe
     workers[index] = nextWorker
   }
