@@ -115,7 +115,7 @@ test('what is asked for while a statement is under way gathers for the next, and
     const answers: number[] = []
     for (let item = 0; item < 10; item += 1) {
       answers.push(await double(item))
-      for (let step = 0; step < steps; step += 1) await undefined
+      for (let step = 0; step < steps; step += 1) await Promise.resolve()
     }
     return answers
   }

@@ -130,8 +130,9 @@ test('I21 one, two and three serve and worker processes, restarted one after the
     const [serve, worker] = [serving[index] as Running, workers[index] as Running] // added before
     serve.kill('SIGTERM')
     worker.kill('SIGTERM')
-    ends.push(await serve.exited, await worker.exited)
-    const [nextServe, nextWorker] = await launch()
+    const [left, nextPair] = await Promise.all([Promise.all([serve.exited, worker.exited]), launch()])
+    ends.push(...left)
+    const [nextServe, nextWorker] = nextPair
     serving[index] = nextServe
     workers[index] = nextWorker
   }

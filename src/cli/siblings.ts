@@ -78,20 +78,22 @@ export function introduceSiblings(log: Log): { join(child: Worker): void } {
     if (question?.missing.size === 0) question.done(true)
   }
 
+  const answer = async (child: Worker, number: number) => {
+    const isWhole = await ask()
+    await keeping
+    const all = isWhole ? { all: [ended, ...last.values()] } : {}
+    if (child.isConnected()) child.send({ answer: number, ...all } satisfies ToChild, () => undefined)
+  }
+
   return {
     join(child) {
       children.add(child)
-      child.on('message', async (message: FromChild) => {
+      child.on('message', (message: FromChild) => {
         if ('own' in message) {
           last.set(child, message.own)
           if (message.question !== undefined) answered(child, message.question)
         } else if ('failed' in message) awaited.get(message.failed)?.done(false)
-        else if ('ask' in message) {
-          const isWhole = await ask()
-          await keeping
-          const answer: ToChild = { answer: message.ask, ...(isWhole && { all: [ended, ...last.values()] }) }
-          if (child.isConnected()) child.send(answer, () => undefined)
-        }
+        else if ('ask' in message) void answer(child, message.ask)
       })
       // One that was killed has told its last figures with the last question; what it counted since is lost, as with any process.
       child.once('exit', () => {
