@@ -118,13 +118,14 @@ function secondsUntilRepeat(
   return undefined
 }
 
-async function repeatLater(tx: Tx, enqueue: EnqueueSends, { key }: Called, seconds: number): Promise<void> {
-  // With jitter, and in whole milliseconds as the job's own time: a job must not find itself too early.
+async function repeatLater(tx: Tx, enqueue: EnqueueSends, { key, attempt }: Called, seconds: number): Promise<void> {
+  // From the call's end on, with jitter, and in whole milliseconds as the job's own time: a job must not find itself too early.
   const { rows } = await tx.query<{ send_after: Date }>({
     name: 'repeat-later',
-    text: `update email_sends set send_after = date_trunc('milliseconds', now() + $2::float8 * (1 + 0.2 * random()) * interval '1 s')
-      where dedupe_key = $1 returning send_after`,
-    values: [key, seconds],
+    text: `update email_sends
+      set send_after = date_trunc('milliseconds', ended_at + $2::float8 * (1 + 0.2 * random()) * interval '1 s')
+      from send_attempts where id = $3 and email_sends.dedupe_key = $1 returning send_after`,
+    values: [key, seconds, attempt],
   })
   if (rows[0]) await enqueue(tx, [{ key, startAfter: rows[0].send_after }])
 }
