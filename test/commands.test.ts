@@ -159,7 +159,7 @@ test('sweep runs the sweeps of a worker once', async () => {
   const { code, stdout, stderr } = await run(['sweep', '--json'], environment)
 
   expect([code, stderr]).toEqual([0, ''])
-  expect(Object.keys(JSON.parse(stdout))).toEqual(['sends', 'events', 'bodies', 'minutes', 'sign-ins'])
+  expect(Object.keys(JSON.parse(stdout))).toEqual(['sends', 'events', 'runs', 'plans', 'bodies', 'minutes', 'forms', 'sign-ins'])
 })
 
 test('verify judges a file of captured requests without any service', async () => {

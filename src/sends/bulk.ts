@@ -31,15 +31,20 @@ export type Skipped =
   | 'not_known_unsent'
   | 'message_taken'
 
-/** Goes on with plans whose process has ended; answers how many. */
+/** Goes on with plans whose process has ended; answers how many this call brought to their end. */
 export async function continuePlans(deps: BulkDeps): Promise<number> {
   const { rows } = await deps.pool.query<{ id: string }>(
     `select id from decision_plans where state = 'running' and started_at < now() - interval '1 minute' order by started_at limit 10`,
   )
-  // One that fails must not keep those behind it from going on.
-  for (const { id } of rows)
-    await continuePlan(deps, id).catch((error: unknown) => deps.log.warn({ error, plan: id }, 'going on with a plan failed'))
-  return rows.length
+  let ended = 0
+  for (const { id } of rows) {
+    // One that fails must not keep those behind it from going on.
+    const hasEnded = await continuePlan(deps, id).catch((error: unknown) =>
+      deps.log.warn({ error, plan: id }, 'going on with a plan failed'),
+    )
+    if (hasEnded) ended += 1
+  }
+  return ended
 }
 
 interface Running {
@@ -49,14 +54,17 @@ interface Running {
   via: string
 }
 
-/** Does what of a plan is still to be done, one send at a time; any number of processes may. Nothing, unless the plan is running. */
-export async function continuePlan(deps: BulkDeps, id: string): Promise<void> {
+/**
+ * Does what of a plan is still to be done, one send at a time; any number of processes may. Nothing, unless the plan is running. True for
+ * the one call that brings it to its end.
+ */
+export async function continuePlan(deps: BulkDeps, id: string): Promise<boolean> {
   const { rows } = await deps.pool.query<Running>(
     `select decision, reason, started_by, via from decision_plans where id = $1 and state = 'running'`,
     [id],
   )
   const [plan] = rows
-  if (!plan) return
+  if (!plan) return false
   const { rows: due } = await deps.pool.query<{ number: number; dedupe_key: string }>(
     `select number, dedupe_key from decision_plan_sends
      where plan = $1 and skipped is null and decided_at is null order by number`,
@@ -67,11 +75,12 @@ export async function continuePlan(deps: BulkDeps, id: string): Promise<void> {
   for (const { number, dedupe_key } of due)
     await decideOne(deps, plan, { plan: id, number }, dedupe_key).catch((error: unknown) => failures.push(error))
   if (failures.length > 0) throw failures[0]
-  await deps.pool.query(
+  const { rowCount } = await deps.pool.query(
     `update decision_plans set state = 'done', ended_at = now() where id = $1 and state = 'running' and not exists (
        select from decision_plan_sends where plan = $1 and skipped is null and decided_at is null)`,
     [id],
   )
+  return rowCount === 1
 }
 
 async function decideOne(
