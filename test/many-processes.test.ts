@@ -40,10 +40,13 @@ const postAnew = async (serve: Running, id: string) => {
 
 test('WEB_CONCURRENCY serves with several processes on one port, whichever is asked tells the figures of all, and a killed one comes back', async () => {
   const serve = await start('serve', { ...environment, WEB_CONCURRENCY: '3' })
+  await until(() => listening(serve).length === 3, 'all three listen')
   const pids = listening(serve)
   const statuses = await Promise.all(Array.from({ length: 30 }, (_, index) => postAnew(serve, `many-${index}`)))
   const scrapes = await Promise.all(Array.from({ length: 6 }, () => scrape(serve)))
-  const takenBy = new Set(serve.log().flatMap(({ msg, pid }) => (msg === 'webhook' ? [Number(pid)] : [])))
+  const takers = () => serve.log().flatMap(({ msg, pid }) => (msg === 'webhook' ? [Number(pid)] : []))
+  await until(() => takers().length === 30, 'every line has been read')
+  const takenBy = new Set(takers())
 
   process.kill(pids[0] as number, 'SIGKILL')
   await until(() => listening(serve).length === 4, 'another process has been started')
