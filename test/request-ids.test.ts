@@ -95,7 +95,9 @@ test('I17 a whole life leaves no secret, address, body or token in a log or a me
   const to = (name: string) => `${name}-${canary}@example.com`
   const echo = `${to('refused')} is wrong in {"html_body":"<p>Thank you</p>"} by ${apiKey}`
   sandbox.arm({ kind: 'status', status: 422, code: 'validation_error', message: echo }, { to: to('refused') })
+  // Without a report, which would settle it as soon as the call is given up.
   sandbox.arm({ kind: 'hold' }, { to: to('silent') })
+  sandbox.armReports({ kind: 'never' }, { to: to('silent') })
   const life = [
     await post('i17-forged', 'i17forged', { email: to('forged'), secret: `wrong-${canary}` }),
     await post('i17-good', 'i17good', { email: to('good') }),
