@@ -103,7 +103,10 @@ export async function findOverview(
 ): Promise<Overview> {
   const { limits } = config
   const sources = [...config.sources.keys()]
-  const { rows } = await db.query<{ now: Date }>('select now()')
+  const { rows } = await db.query<{ now: Date }>(
+    // In whole milliseconds as a Date has it, and not before what was written in this one.
+    `select date_trunc('milliseconds', now()) + interval '1 ms' as now`,
+  )
   const now = rows[0]?.now ?? new Date()
   const receiving = await findReceiving(db, now)
   const processing = await findProcessing(db, now)
