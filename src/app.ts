@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto'
-import express, { type ErrorRequestHandler, type Express } from 'express'
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
+import express, { type ErrorRequestHandler } from 'express'
 import helmet from 'helmet'
 import { isPoolFull, isStorageAway } from './db.ts'
-import { type EventRoutesDeps, eventRoutes } from './events/routes.ts'
+import { createAcknowledge, type EventRoutesDeps, eventRoutes } from './events/routes.ts'
 import type { Log } from './log.ts'
 import { methodNotAllowed } from './ops/access.ts'
 import { type PageDeps, pageRoutes } from './ops/page/routes.ts'
@@ -19,24 +20,18 @@ export interface AppDeps {
   metrics(): Promise<{ text: string; contentType: string }>
 }
 
-/** The whole HTTP surface. Webhook routes come first, before anything that would read a body or cost time. */
-export function createApp({ events, ops, log, trustProxy, notReady, metrics }: AppDeps): Express {
+/** The path of a webhook, in the form in which all are posted. Whatever else means the same goes through the router. */
+const WEBHOOK = /^\/webhooks\/([\w-]+)(?:\?|$)/
+
+/** The whole HTTP surface. A webhook is acknowledged before Express, whose part would be a tenth of what an ack costs. */
+export function createApp({ events, ops, log, trustProxy, notReady, metrics }: AppDeps): RequestListener {
+  const acknowledge = createAcknowledge(events)
   const app = express()
   app.disable('x-powered-by')
   app.set('etag', false)
   if (trustProxy !== undefined) app.set('trust proxy', /^\d+$/.test(trustProxy) ? Number(trustProxy) : trustProxy)
 
-  app.use((req, res, next) => {
-    const given = req.headers['x-request-id']
-    const id = typeof given === 'string' && /^[\w.-]{1,64}$/.test(given) ? given : randomUUID()
-    res.locals.requestId = id
-    res.setHeader('x-request-id', id)
-    // For answers to providers; what stands below sets its own.
-    res.setHeader('X-Content-Type-Options', 'nosniff')
-    res.setHeader('Content-Security-Policy', "default-src 'none'; frame-ancestors 'none'")
-    next()
-  })
-  app.use(eventRoutes(events))
+  app.use(eventRoutes(events, acknowledge))
 
   app.use(
     helmet({
@@ -72,23 +67,44 @@ export function createApp({ events, ops, log, trustProxy, notReady, metrics }: A
   app.use(opsRoutes(ops))
   app.use((_req, res) => sendProblem(res, 404, 'not_found'))
 
-  const onError: ErrorRequestHandler = (error, _req, res, _next) => {
-    const request = res.locals.requestId
+  const fail = (error: unknown, res: ServerResponse, request: string): void => {
     if (res.headersSent) return void res.destroy()
     if (isPoolFull(error)) {
       log.warn({ error, request }, 'too much is asked at once')
-      return sendStorageProblem(res, 'too much is asked at once; try again, and read first what has become of a change', 'busy')
+      return void sendStorageProblem(
+        res,
+        'too much is asked at once; try again, and read first what has become of a change',
+        'busy',
+      )
     }
     if (isStorageAway(error)) {
       log.warn({ error, request }, 'storage is away')
-      return sendStorageProblem(res, 'storage does not answer; try again, and read first what has become of it')
+      return void sendStorageProblem(res, 'storage does not answer; try again, and read first what has become of it')
     }
     // What Express itself found wrong with the request, such as a path that is no valid percent-encoding.
     const { status } = error as { status?: unknown }
-    if (typeof status === 'number' && status >= 400 && status < 500) return sendProblem(res, status, 'invalid_request')
+    if (typeof status === 'number' && status >= 400 && status < 500) return void sendProblem(res, status, 'invalid_request')
     log.error({ error, request }, 'request failed')
     sendProblem(res, 500, 'internal_error')
   }
+  const onError: ErrorRequestHandler = (error, _req, res, _next) => fail(error, res, res.locals.requestId)
   app.use(onError)
-  return app
+
+  return (req, res) => {
+    const requestId = identify(req, res)
+    const name = req.method === 'POST' ? WEBHOOK.exec(req.url ?? '')?.[1] : undefined
+    const source = name === undefined ? undefined : events.config().sources.get(name)
+    if (source) return void acknowledge(source, req, res, requestId).catch((error) => fail(error, res, requestId))
+    app(req, Object.assign(res, { locals: { requestId } }))
+  }
+}
+
+/** Gives an answer the ID of its request, and what keeps a browser from taking it for a page; what stands below sets its own. */
+function identify(req: IncomingMessage, res: ServerResponse): string {
+  const given = req.headers['x-request-id']
+  const id = typeof given === 'string' && /^[\w.-]{1,64}$/.test(given) ? given : randomUUID()
+  res.setHeader('x-request-id', id)
+  res.setHeader('X-Content-Type-Options', 'nosniff')
+  res.setHeader('Content-Security-Policy', "default-src 'none'; frame-ancestors 'none'")
+  return id
 }

@@ -1,4 +1,4 @@
-import type { Response } from 'express'
+import type { ServerResponse } from 'node:http'
 
 /** What goes wrong often enough to have a name; clients may rely on the code, never on the words. */
 export const problemCodes = [
@@ -39,21 +39,20 @@ export type ProblemCode = (typeof problemCodes)[number]
 
 /** Answers with problem details (RFC 9457). */
 export function sendProblem(
-  res: Response,
+  res: ServerResponse,
   status: number,
   code: ProblemCode,
   detail?: string,
   more: Record<string, unknown> = {},
 ): void {
   const title = code.replaceAll('_', ' ')
-  res
-    .status(status)
-    .type('application/problem+json')
-    .send(JSON.stringify({ type: 'about:blank', title, status, code, ...(detail === undefined ? {} : { detail }), ...more }))
+  res.statusCode = status
+  res.setHeader('Content-Type', 'application/problem+json; charset=utf-8')
+  res.end(JSON.stringify({ type: 'about:blank', title, status, code, ...(detail === undefined ? {} : { detail }), ...more }))
 }
 
 /** Storage, or whatever else it takes, is away: with jitter, so that all providers don't come back in the same second. */
-export function sendStorageProblem(res: Response, detail: string, code: ProblemCode = 'storage_unavailable'): void {
-  res.set('Retry-After', String(2 + Math.floor(Math.random() * 8)))
+export function sendStorageProblem(res: ServerResponse, detail: string, code: ProblemCode = 'storage_unavailable'): void {
+  res.setHeader('Retry-After', String(2 + Math.floor(Math.random() * 8)))
   sendProblem(res, 503, code, detail)
 }

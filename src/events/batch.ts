@@ -2,7 +2,16 @@ import type pg from 'pg'
 import { isStorageAway } from '../db.ts'
 import type { Provider } from '../providers/provider.ts'
 import { type Repeats, recordHeld, recordRepeats } from './repeats.ts'
-import { countRedeliveries, type Delivery, eventKey, type Item, insertEvents, type RecordedEvent, recorded } from './store.ts'
+import {
+  countRedeliveries,
+  type Delivery,
+  eventKey,
+  type InsertStatements,
+  type Item,
+  insertEvents,
+  type RecordedEvent,
+  recorded,
+} from './store.ts'
 
 /** Nothing was acknowledged: the provider has to deliver again. */
 export class NotRecorded extends Error {
@@ -37,13 +46,13 @@ const itemsOf = (batch: readonly Waiting[]) =>
  * A batch in which all is likely to be held: counts the redeliveries without the insert that would tell nothing new, in half the
  * statements. What turns out not to be held is recorded as ever. For deliveries of one event each.
  */
-export async function recordStorm(pool: pg.Pool, statement: string, batch: readonly Waiting[]): Promise<Outcome> {
+export async function recordStorm(pool: pg.Pool, statements: InsertStatements, batch: readonly Waiting[]): Promise<Outcome> {
   let held: Awaited<ReturnType<typeof countRedeliveries>>
   const items = itemsOf(batch)
   try {
     held = await countRedeliveries(pool, items)
   } catch (error) {
-    return isStorageAway(error) && !isDeadlock(error) ? refuse(batch, error) : recordBatch(pool, statement, batch)
+    return isStorageAway(error) && !isDeadlock(error) ? refuse(batch, error) : recordBatch(pool, statements, batch)
   }
   const fresh = batch.filter((_, index) => !held[index])
   const repeats = batch.filter((_, index) => held[index])
@@ -51,12 +60,12 @@ export async function recordStorm(pool: pg.Pool, statement: string, batch: reado
     repeats,
     await recordHeld(
       pool,
-      statement,
+      statements,
       items.filter((_, index) => held[index]),
       held.filter((it) => it !== undefined),
     ),
   )
-  if (fresh.length > 0) await recordBatch(pool, statement, fresh)
+  if (fresh.length > 0) await recordBatch(pool, statements, fresh)
   return { repeats: repeats.length }
 }
 
@@ -69,7 +78,7 @@ function answerRepeats(repeated: readonly Waiting[], { found, failed }: Repeats)
 }
 
 /** Each delivery gets its own answer. */
-export async function recordBatch(pool: pg.Pool, statement: string, batch: readonly Waiting[]): Promise<Outcome> {
+export async function recordBatch(pool: pg.Pool, statements: InsertStatements, batch: readonly Waiting[]): Promise<Outcome> {
   const all = itemsOf(batch)
   const firsts = new Map<string, Item>()
   for (const item of all) {
@@ -79,11 +88,11 @@ export async function recordBatch(pool: pg.Pool, statement: string, batch: reado
 
   let inserted: Set<string>
   try {
-    inserted = await insertEvents(pool, statement, [...firsts.values()])
+    inserted = await insertEvents(pool, statements, [...firsts.values()])
   } catch (error) {
     // One delivery may be to blame for a refusal, and nobody for a deadlock: both are surely rolled back. A broken connection
     // leaves the commit in doubt, and all of them.
-    if (batch.length > 1 && (isDeadlock(error) || !isStorageAway(error))) return recordOneByOne(pool, statement, batch)
+    if (batch.length > 1 && (isDeadlock(error) || !isStorageAway(error))) return recordOneByOne(pool, statements, batch)
     return refuse(batch, error)
   }
 
@@ -99,16 +108,16 @@ export async function recordBatch(pool: pg.Pool, statement: string, batch: reado
   if (repeats.length === 0) return { repeats: 0 }
   answerRepeats(
     batch.filter(({ delivery }) => repeated.has(delivery)),
-    await recordRepeats(pool, statement, repeats),
+    await recordRepeats(pool, statements, repeats),
   )
   return { repeats: repeated.size }
 }
 
-async function recordOneByOne(pool: pg.Pool, statement: string, batch: readonly Waiting[]): Promise<Outcome> {
+async function recordOneByOne(pool: pg.Pool, statements: InsertStatements, batch: readonly Waiting[]): Promise<Outcome> {
   let away: NotRecorded | undefined
   for (const one of batch) {
     if (away) one.reject(away)
-    else away = (await recordBatch(pool, statement, [one])).away
+    else away = (await recordBatch(pool, statements, [one])).away
   }
   return { repeats: 0, ...(away && { away }) }
 }

@@ -1,7 +1,7 @@
 import type pg from 'pg'
 import type { Provider } from '../providers/provider.ts'
 import { NotRecorded, recordBatch, recordStorm, type Waiting } from './batch.ts'
-import { type Delivery, insertStatement, type RecordedEvent } from './store.ts'
+import { type Delivery, insertStatements, type RecordedEvent } from './store.ts'
 
 export interface Recorder {
   /** Resolves when the events are committed. Rejects with NotRecorded when they may not be. */
@@ -33,7 +33,7 @@ export function createRecorder(
   jobs: { eventJobsInsert: string; wake: string },
   onBatch: (events: number) => void = () => undefined,
 ): Recorder & { waiting(): Waiters } {
-  const statement = insertStatement(jobs.eventJobsInsert, jobs.wake)
+  const statements = insertStatements(jobs.eventJobsInsert, jobs.wake)
   const waiting: Waiting[] = []
   let waitingBytes = 0
   let isStorm = false
@@ -50,7 +50,7 @@ export function createRecorder(
       batches.add(oldest)
       // A sender that delivers a lot again, as after an outage, goes on with it: what was all held once is looked for first.
       const record = isStorm && batch.every(({ delivery }) => delivery.events.length === 1) ? recordStorm : recordBatch
-      void record(pool, statement, batch)
+      void record(pool, statements, batch)
         .then(({ repeats }) => {
           if (repeats < batch.length) isStorm = false
           else if (batch.length >= SMALLEST_STORM) isStorm = true

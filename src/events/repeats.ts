@@ -8,6 +8,7 @@ import {
   eventKey,
   findStoredRequest,
   type Held,
+  type InsertStatements,
   type Item,
   insertEvents,
   keepConflict,
@@ -29,9 +30,9 @@ export interface Repeats {
  * Statements of their own after the insert, which doesn't see a row that another transaction has just committed: they count the
  * redeliveries and keep what came with other content.
  */
-export async function recordRepeats(pool: pg.Pool, statement: string, repeats: readonly Repeat[]): Promise<Repeats> {
+export async function recordRepeats(pool: pg.Pool, statements: InsertStatements, repeats: readonly Repeat[]): Promise<Repeats> {
   try {
-    return await recordHeld(pool, statement, repeats, await countRedeliveries(pool, repeats))
+    return await recordHeld(pool, statements, repeats, await countRedeliveries(pool, repeats))
   } catch (error) {
     return { found: new Map(), failed: new Map(repeats.map(({ delivery }) => [delivery, error])) }
   }
@@ -40,7 +41,7 @@ export async function recordRepeats(pool: pg.Pool, statement: string, repeats: r
 /** The same for repeats whose held rows are known and counted. */
 export async function recordHeld(
   pool: pg.Pool,
-  statement: string,
+  statements: InsertStatements,
   repeats: readonly Repeat[],
   held: readonly (Held | undefined)[],
 ): Promise<Repeats> {
@@ -57,7 +58,7 @@ export async function recordHeld(
       if (isSame || stored.is_again) {
         found.set(event, recorded(event, 'duplicate'))
         await noteDifference(pool, item, stored, isSame)
-      } else found.set(event, await recordFurther(pool, statement, item))
+      } else found.set(event, await recordFurther(pool, statements, item))
     } catch (error) {
       failed.set(delivery, error)
     }
@@ -78,10 +79,14 @@ async function noteDifference(pool: pg.Pool, { delivery, event }: Repeat, stored
  * An event of its own, under the held ID and its body's hash: the facts of one email that has several such events add up, and what
  * was made up doesn't hold back what is real. What was signed once only is none, and kept as a conflict.
  */
-async function recordFurther(pool: pg.Pool, statement: string, { delivery, event, provider }: Repeat): Promise<RecordedEvent> {
+async function recordFurther(
+  pool: pg.Pool,
+  statements: InsertStatements,
+  { delivery, event, provider }: Repeat,
+): Promise<RecordedEvent> {
   const further = { ...event, id: `${event.id}:${delivery.sha256.toString('hex')}` }
   const item = { delivery: { ...delivery, events: [further] }, event: further, provider }
-  const inserted = await insertEvents(pool, statement, [item])
+  const inserted = await insertEvents(pool, statements, [item])
   if (inserted.size > 0) return recorded(further, 'accepted')
   const [held] = await countRedeliveries(pool, [item])
   if (held) await noteDifference(pool, item, held, false)
