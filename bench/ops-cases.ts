@@ -21,7 +21,7 @@ import { listSources } from '../src/ops/source-queries.ts'
 export interface Case {
   name: string
   run(db: Db): Promise<unknown>
-  /** What it may take where that is more than usual: it stands behind a button, or is the worst that can be asked. */
+  /** What it may take where that is more than usual: it is the worst that can be asked. */
   mostMs?: number
 }
 
@@ -159,7 +159,7 @@ export function casesOf({ now, key, recipient, messageId, eventId, eventRow, ope
       { name: `search box: ${q}`, run: (db) => findAnything(db, q) },
       { name: `why nothing was found: ${q}`, run: (db) => explainNoHit(db, q) },
     ]),
-    { name: 'raw bodies of 24 h', run: (db) => searchBodies(db, 'xyzzy', new Date(daysAgo(1))), mostMs: 2_000 },
+    { name: 'raw bodies of 24 h', run: (db) => searchBodies(db, 'xyzzy', new Date(daysAgo(1))) },
     { name: 'overview', run: (db) => findOverview(db, { config }) },
     ...(['1h', '24h', '7d'] as const).map((range): Case => ({ name: `charts, ${range}`, run: (db) => findSeries(db, range) })),
     { name: 'frame of a page', run: (db) => findShell(db, 'mia', undefined) },
