@@ -21,7 +21,7 @@ import { listSources } from '../src/ops/source-queries.ts'
 export interface Case {
   name: string
   run(db: Db): Promise<unknown>
-  /** What it may take where that is more than usual: it stands behind a button, or is the worst that can be asked. */
+  /** What it may take where that is more than usual: it is the worst that can be asked. */
   mostMs?: number
 }
 
@@ -125,9 +125,12 @@ export function casesOf({ now, key, recipient, messageId, eventId, eventRow, ope
     ['a source that is not there', { status: closed, source: 'nowhere' }],
     ['a type', { status: closed, type: 'charge.succeeded' }],
     ['a type, rare', { status: closed, type: 'dispute.created' }],
+    ['a type, of the last 40 days', { status: closed, type: 'charge.succeeded', since: at(40) }],
+    ['a type and a source', { status: closed, type: 'invoice.paid', source: 'stripe' }],
     ['a type and a source that never meet', { status: closed, type: 'invoice.paid', source: 'inboxili' }],
     ['a type and a source, of one day', { status: closed, type: 'invoice.paid', source: 'stripe', since: at(80), until: at(79) }],
     ['what failed', { status: ['failed', 'quarantined'] }],
+    ['ignored', { status: ['ignored'] }],
     ['ignored, of one hour', { status: ['ignored'], since: at(80), until: new Date(at(80).getTime() + 3_600_000) }],
     ['event IDs', { status: closed, event_ids: [eventId, 'evt_nowhere'] }],
   ]
@@ -144,9 +147,7 @@ export function casesOf({ now, key, recipient, messageId, eventId, eventRow, ope
       { name: `events, ${name}: count`, run: (db) => countEvents(db, events.parse(query)) },
     ]),
     // Up to 10,000 of them, for whoever plans a replay.
-    ...runs.map(
-      ([name, filter]): Case => ({ name: `run: ${name}`, run: (db) => findEventsOfRun(db, filter, 10_000), mostMs: 1_000 }),
-    ),
+    ...runs.map(([name, filter]): Case => ({ name: `run: ${name}`, run: (db) => findEventsOfRun(db, filter, 10_000) })),
     {
       name: 'sends, search: in a tenth of the keys, of long ago only',
       run: (db) => listSends(db, sends.parse({ q: 'INV-1' })),
@@ -158,7 +159,7 @@ export function casesOf({ now, key, recipient, messageId, eventId, eventRow, ope
       { name: `search box: ${q}`, run: (db) => findAnything(db, q) },
       { name: `why nothing was found: ${q}`, run: (db) => explainNoHit(db, q) },
     ]),
-    { name: 'raw bodies of 24 h', run: (db) => searchBodies(db, 'xyzzy', new Date(daysAgo(1))), mostMs: 2_000 },
+    { name: 'raw bodies of 24 h', run: (db) => searchBodies(db, 'xyzzy', new Date(daysAgo(1))) },
     { name: 'overview', run: (db) => findOverview(db, { config }) },
     ...(['1h', '24h', '7d'] as const).map((range): Case => ({ name: `charts, ${range}`, run: (db) => findSeries(db, range) })),
     { name: 'frame of a page', run: (db) => findShell(db, 'mia', undefined) },

@@ -27,9 +27,10 @@ export async function ackQuantiles(
   { source = '', now = new Date() }: { source?: string; now?: Date } = {},
 ): Promise<AckPoint[]> {
   const width = (now.getTime() - since.getTime()) / points
+  // `extract` would reckon in decimals, which takes a third of the time that the whole takes.
   const { rows } = await db.query<{ point: number; counts: number[] }>({
     name: 'ack-quantiles',
-    text: `select floor(extract(epoch from minute - $2) * 1000 / $4::float8)::int as point, array[${SUMS}] as counts
+    text: `select floor(date_part('epoch', minute - $2) * 1000 / $4::float8)::int as point, array[${SUMS}] as counts
       from ack_minutes where source = $1 and minute >= $2 and minute < $3 group by 1`,
     values: [source, since, now, width],
   })

@@ -129,15 +129,16 @@ export async function searchBodiesAlone(db: Db, text: string, since: Date): Prom
 /** Events whose raw bytes hold the text as it is or as JSON writes it, newest first; `is_complete` is false where there may be more. */
 export async function searchBodies(db: Db, text: string, since: Date): Promise<BodyHits> {
   const { low } = await findIdBounds(db, since, undefined)
-  const newest = `select id from webhook_events where id >= $1::bigint and received_at >= $2 order by id desc limit $3`
-  const { rows: counted } = await db.query<{ count: number }>(`select count(*)::int as count from (${newest}) newest`, [
+  const newest = (columns: string) =>
+    `(select ${columns} from webhook_events where id >= $1::bigint and received_at >= $2 order by id desc limit $3)`
+  const { rows: counted } = await db.query<{ count: number }>(`select count(*)::int as count from ${newest('id')} newest`, [
     low ?? '0',
     since,
     MOST_BODIES + 1,
   ])
   const count = counted[0]?.count ?? 0
   const { rows } = await db.query<EventRow>(
-    `select ${EVENT_ROW} from (${newest}) newest join webhook_events events using (id)
+    `select ${EVENT_ROW} from ${newest('*')} events
      where exists (select from unnest($4::bytea[]) part where position(part in case when body_emptied_at is null then
        coalesce(events.body, (select body from webhook_bodies where sha256 = body_sha256)) end) > 0)
      order by id desc limit $5`,
