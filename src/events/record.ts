@@ -62,6 +62,17 @@ export function createRecorder(
     }
   }
 
+  let isPlanned = false
+  // What comes in the same turn of the event loop goes together.
+  const startSoon = () => {
+    if (isPlanned) return
+    isPlanned = true
+    setImmediate(() => {
+      isPlanned = false
+      start()
+    })
+  }
+
   const takeBatch = (): Waiting[] => {
     let events = 0
     let bytes = 0
@@ -98,7 +109,7 @@ export function createRecorder(
         }
         waiting.push({ delivery, provider, since: performance.now(), resolve, reject })
         waitingBytes += delivery.body.length
-        start()
+        startSoon()
         if (waiting.length > 0) _watch ??= setTimeout(refuseOld, 100)
       }),
     delayMs() {
