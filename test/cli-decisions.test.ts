@@ -338,7 +338,7 @@ describe('the switches', () => {
   })
 })
 
-test('audit list shows who changed what and why, the same in a table, a pipe and JSON', async () => {
+test('audit list shows who changed what and why in a table, in the words of the page, and to programs by its names', async () => {
   await resolve({ decision: 'abandoned', reason: 'C-67 \u001b[2J\u202e' })
   const options = { subject: `send:${key}` }
   const table = await listAuditCommand(pool, { ...options, width: 120, unicode: true })
@@ -347,14 +347,23 @@ test('audit list shows who changed what and why, the same in a table, a pipe and
 
   expect(table.stdout.replace(/\d{4}-\d\d-\d\d \d\d:\d\d:\d\d/, '2026-11-29 14:02:07')).toBe(
     [
-      'WHEN (UTC)           WHO  VIA  WHAT       OF                          WHY',
-      `2026-11-29 14:02:07  mia  cli  abandoned  send:${key}  C-67  [2J<U+202E>`,
+      'WHEN (UTC)           WHO  VIA  WHAT               OF                          WHY',
+      `2026-11-29 14:02:07  mia  cli  not sent, left so  send:${key}  C-67  [2J<U+202E>`,
       '',
     ].join('\n'),
   )
   expect(table.stderr).toBe('1 change\n')
   expect(piped.stdout.trimEnd().split('\t').slice(2, 7)).toEqual(['mia', 'cli', 'abandoned', `send:${key}`, 'C-67  [2J<U+202E>'])
-  expect(JSON.parse(json.stdout)).toMatchObject({ audit: [{ actor: 'mia', reason: 'C-67  [2J\u202e' }], next_cursor: null })
+  expect(JSON.parse(json.stdout)).toMatchObject({
+    audit: [{ actor: 'mia', action: 'abandoned', reason: 'C-67  [2J\u202e' }],
+    next_cursor: null,
+  })
+  for (const [action, found] of [
+    ['abandoned', '1 change\n'],
+    ['not sent, left so', '1 change\n'],
+    ['send it again', 'No change matches.\n'],
+  ] as const)
+    expect((await listAuditCommand(pool, { ...options, action })).stderr, action).toBe(found)
   expect((await listAuditCommand(pool, { since: 'yesterday' })).exitCode).toBe(2)
 })
 

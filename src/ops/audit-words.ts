@@ -34,3 +34,6 @@ export const auditWords: Readonly<Record<string, string>> = {
 /** What was done, for people. */
 export const auditWord = (action: string): string =>
   (Object.hasOwn(auditWords, action) && auditWords[action]) || action.replaceAll('_', ' ')
+
+/** The name that the audit keeps, of what a person may have read in words. */
+export const auditAction = (said: string): string => Object.keys(auditWords).find((action) => auditWords[action] === said) ?? said
