@@ -3,7 +3,9 @@ import type { z } from 'zod'
 import { problemsOf } from '../filters.ts'
 import type { Mask } from '../personal-data.ts'
 import type { Problem } from './action.ts'
-import { typedTime } from './typed-time.ts'
+import { field } from './components.ts'
+import type { Html } from './html.ts'
+import { shownTime, typedTime } from './typed-time.ts'
 import type { View } from './view.ts'
 
 /** The filter of a list as its address has it: what was given, to be shown in the form again, and what it means, or what is wrong. */
@@ -44,8 +46,16 @@ export function readFilter<Schema extends z.ZodType>(
   return problems.length > 0 ? { given, asked, problems } : { given, asked, filter: parsed.data }
 }
 
-/** What a field for a time says beside it. */
-export const timeHint = ({ settings }: View): string => `like 24h, 7d or 2026-11-29 22:00, in ${settings.timeZone}`
+/** A field for a time, which shows an instant as it reads one: in the person's zone. */
+export function timeField(
+  name: 'since' | 'until',
+  { given, problems = [] }: Pick<ReadFilter<unknown>, 'given' | 'problems'>,
+  { settings: { timeZone } }: View,
+): Html {
+  const value = given[name] && shownTime(given[name], timeZone)
+  const label = { since: 'Since', until: 'Until' }[name]
+  return field({ name, label, value, problems, hint: `like 24h, 7d or 2026-11-29 22:00, in ${timeZone}` })
+}
 
 /** An address with these fields changed; `null` takes one out. */
 export function addressWith(address: string, changes: Record<string, string | null>): string {
