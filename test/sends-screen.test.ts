@@ -141,6 +141,11 @@ describe('the list of sends', () => {
     expect(fixed.searchParams.get('until')).toBe(now.toISOString())
     expect(copied[2]).toBe('curl -sS "$ONCEHOOK_URL/v1/sends?q=forms%3A1&since=24h" -H "Authorization: Bearer $ONCEHOOK_TOKEN"')
     expect(wordsOf(text)).toContain('oncehook sends list --q forms:1 --since 24h')
+    const unknown = (await get('/ops/sends?unknown_since=1h')).text
+    const hourAgo = encodeURIComponent(new Date(now.getTime() - 3_600_000).toISOString())
+    expect(unknown).toContain(`?unknown_since=${hourAgo}&amp;until=`)
+    expect(unknown).toMatch(/<input id="field-unknown_since"[^>]* value="1h"/)
+    expect(wordsOf(unknown)).toContain('oncehook sends list --unknown-since 1h')
   })
 
   test('lets operators tick what needs a decision, and nothing else, and take it to the check of the desk', async () => {

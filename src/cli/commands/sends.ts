@@ -10,6 +10,7 @@ export function addSendCommands(program: Command): void {
     .option('--status <statuses>', 'comma list, such as needs_review,bounced')
     .option('--since <time>', 'asked for from then on: ISO time, 24h, 7d')
     .option('--until <time>', 'asked for before')
+    .option('--unknown-since <time>', 'of a call since then whose outcome nobody knew')
     .option('--q <text>', 'key, message ID, event ID, recipient or a part of the key')
     .option('--recipient <address>')
     .option('--policy <policy>', 'such as claim')

@@ -38,7 +38,7 @@ export function readFilter<Schema extends z.ZodType>(
     if (value !== '' && !OF_THE_PAGE.includes(name)) given[name] = value
   }
   const asked = { ...given }
-  for (const name of ['since', 'until'])
+  for (const name of Object.keys(timeLabels))
     if (view && given[name] !== undefined) asked[name] = typedTime(given[name], view.settings.timeZone, view.now)
   const parsed = schema.safeParse(asked)
   if (!parsed.success) return { given, asked, problems: problemsOf(parsed.error) }
@@ -46,15 +46,16 @@ export function readFilter<Schema extends z.ZodType>(
   return problems.length > 0 ? { given, asked, problems } : { given, asked, filter: parsed.data }
 }
 
+const timeLabels = { since: 'Since', until: 'Until', unknown_since: 'A call unknown since' } as const
+
 /** A field for a time, which shows an instant as it reads one: in the person's zone. */
 export function timeField(
-  name: 'since' | 'until',
+  name: keyof typeof timeLabels,
   { given, problems = [] }: Pick<ReadFilter<unknown>, 'given' | 'problems'>,
   { settings: { timeZone } }: View,
 ): Html {
   const value = given[name] && shownTime(given[name], timeZone)
-  const label = { since: 'Since', until: 'Until' }[name]
-  return field({ name, label, value, problems, hint: `like 24h, 7d or 2026-11-29 22:00, in ${timeZone}` })
+  return field({ name, label: timeLabels[name], value, problems, hint: `like 24h, 7d or 2026-11-29 22:00, in ${timeZone}` })
 }
 
 /** An address with these fields changed; `null` takes one out. */

@@ -1,7 +1,7 @@
 import { type Request, Router } from 'express'
 import { statuses } from '../../../sends/lifecycle.ts'
 import { policies } from '../../../sends/policies.ts'
-import { MOST_COUNTED, sendFilter } from '../../filters.ts'
+import { MOST_COUNTED, type SendFilter, sendFilter } from '../../filters.ts'
 import { maskFor } from '../../personal-data.ts'
 import { explainNoHit, type NoHit } from '../../search.ts'
 import { countSends, listSends } from '../../send-queries.ts'
@@ -102,6 +102,7 @@ ${select({ name: 'since', label: 'Asked for', value: given.since, choices: withG
 ${select({ name: 'policy', label: 'Policy', value: given.policy, choices: withGiven('policy', [any, ...policies.map((name) => [name, name] as const)]) })}
 ${select({ name: 'source', label: 'Source', value: given.source, choices: withGiven('source', [any, ...[...config().sources.keys()].map((name) => [name, name] as const)]) })}
 ${given.until !== undefined && timeField('until', read, visit.view)}
+${given.unknown_since !== undefined && timeField('unknown_since', read, visit.view)}
 ${given.recipient !== undefined && field({ name: 'recipient', label: 'Recipient', value: given.recipient, problems })}
 <button class="main">Show</button>${isFiltered(given) && html`<a href="/ops/sends">Clear</a>`}</form>`
 }
@@ -118,7 +119,7 @@ function emptyText({ given }: ReadFilter<unknown>, count: number, noHit: { why: 
 /** The list in other forms: as a file, as an address, as a call. */
 function takeAway(
   { publicUrl }: ScreenDeps,
-  { given, asked, filter }: ReadFilter<{ since?: Date | undefined; until?: Date | undefined }>,
+  { given, asked, filter }: ReadFilter<Pick<SendFilter, 'since' | 'until' | 'unknown_since'>>,
   visit: Visit,
   req: Request,
 ): { actions: Html; byApi: Html } {
@@ -131,7 +132,8 @@ function takeAway(
     return query === '' ? '' : `?${query}`
   }
   const since = filter?.since && { since: filter.since.toISOString() }
-  const fixed = { ...kept, ...since, until: (filter?.until ?? visit.view.now).toISOString() }
+  const unknownSince = filter?.unknown_since && { unknown_since: filter.unknown_since.toISOString() }
+  const fixed = { ...kept, ...since, ...unknownSince, until: (filter?.until ?? visit.view.now).toISOString() }
   const origin = publicUrl === undefined ? `${req.protocol}://${req.get('host')}` : new URL(publicUrl).origin
   const path = `/v1/sends${queryOf(called)}`
   return {
@@ -142,7 +144,7 @@ function takeAway(
     byApi: byApiDetails({
       method: 'GET',
       path,
-      cli: ['sends', 'list', ...Object.entries(called).flatMap(([name, value]) => [`--${name}`, value])],
+      cli: ['sends', 'list', ...Object.entries(called).flatMap(([name, value]) => [`--${name.replace('_', '-')}`, value])],
     }),
   }
 }
