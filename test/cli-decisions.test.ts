@@ -47,7 +47,14 @@ beforeEach(async () => {
 const audited = async () =>
   (await pool.query('select actor, via, action, reason from audit_log where subject = $1 order by id', [`send:${key}`])).rows
 const resolve = (options: Partial<ResolveOptions>, which = key) =>
-  resolveCommand(pool, url, which, { reason: 'not in the log', by: 'mia', unicode: true, isExclusive: false, ...options })
+  resolveCommand(pool, url, which, {
+    reason: 'not in the log',
+    by: 'mia',
+    unicode: true,
+    isExclusive: false,
+    takesTwo: false,
+    ...options,
+  })
 
 describe('sends resolve', () => {
   test('decides under the name of a person, and prints the API’s own object where that is wanted', async () => {
@@ -87,6 +94,18 @@ describe('sends resolve', () => {
     expect({ stdout, exitCode }).toEqual({ stdout: '', exitCode: 2 })
     expect(stderr).toContain(`oncehook: ${name}: `)
     expect([await sendRow(pool, key, 'state', 'version'), await audited()]).toEqual([{ state: 'needs_review', version: 1 }, []])
+  })
+
+  test('resends only when another person has said so too, where the configuration wants two', async () => {
+    const retry = (by: string) => resolve({ decision: 'retry', confirm: 'send again', takesTwo: true, by })
+
+    expect(await retry('mia')).toEqual({
+      stdout: `? Needs a decision  ${key}\n`,
+      stderr: 'Noted: it is sent again when another person says so too.\n',
+      exitCode: 0,
+    })
+    expect(await retry('mia')).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('you have asked for it already') })
+    expect(await retry('noa')).toEqual({ stdout: `○ Waiting to send  ${key}\n`, stderr: '', exitCode: 0 })
   })
 
   test('I16 resends only for who types so, after saying what that risks', async () => {
@@ -190,6 +209,7 @@ describe('sends resolve of many', () => {
       unicode: true,
       width: 100,
       isExclusive: false,
+      takesTwo: false,
       ...options,
     })
 

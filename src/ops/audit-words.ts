@@ -3,6 +3,7 @@ export const auditWords: Readonly<Record<string, string>> = {
   sent: 'it was sent',
   abandoned: 'not sent, left so',
   retry: 'send it again',
+  ask_retry: 'ask for a second person to send it again',
   reopen: 'reopen',
   attach: 'attach a report',
   'not ours': 'the report is not ours',
