@@ -61,6 +61,8 @@ export function casesOf({ now, key, recipient, messageId, eventId, eventRow, ope
     ['several statuses', { status: 'needs_review,bounced,rejected' }],
     ['last 24 hours', { since: daysAgo(1) }],
     ['one day, long ago', { since: daysAgo(80), until: daysAgo(79) }],
+    ['with a call unknown, 1 h', { unknown_since: '1h' }],
+    ['with a call unknown, 7 d, of a status', { unknown_since: '7d', status: 'needs_review' }],
     ['a policy', { policy: 'per_period' }],
     ['a policy that nobody uses', { policy: 'unguarded' }],
     ['a policy and a status', { policy: 'per_period', status: 'bounced' }],

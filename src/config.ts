@@ -77,6 +77,8 @@ export interface UserConfig {
     limits?: Partial<Limits>
     /** Masks addresses and hides bodies for the role `reader`, in the API and on the page. */
     hidePersonalData?: boolean
+    /** A resend waits for another person than the one who asks for it. */
+    secondPerson?: boolean
   }
 }
 
@@ -140,6 +142,7 @@ export interface Config {
   account: 'exclusive' | 'shared'
   limits: Limits
   hidePersonalData: boolean
+  secondPerson: boolean
   /** What may stay as it is, but should be known. */
   warnings: readonly string[]
 }
@@ -166,7 +169,13 @@ const userConfigSchema = z.strictObject({
   inboxili: z.strictObject({ account: z.enum(['exclusive', 'shared']).optional() }).optional(),
   sources: z.record(sourceName, z.looseObject(sourceFields)),
   followUps: z.array(ruleSchema).default([]),
-  ops: z.strictObject({ limits: limitsSchema.prefault({}), hidePersonalData: z.boolean().default(false) }).prefault({}),
+  ops: z
+    .strictObject({
+      limits: limitsSchema.prefault({}),
+      hidePersonalData: z.boolean().default(false),
+      secondPerson: z.boolean().default(false),
+    })
+    .prefault({}),
 })
 
 /** Checks the user's configuration and builds what the service works with. Throws ConfigError with all problems at once. */
@@ -233,8 +242,8 @@ export function readConfig(input: unknown): Config {
   }
 
   if (problems.length > 0) throw new ConfigError(problems, unset)
-  const { limits, hidePersonalData } = parsed.data.ops
-  return { sources, rules, account: parsed.data.inboxili?.account ?? 'exclusive', limits, hidePersonalData, warnings }
+  const account = parsed.data.inboxili?.account ?? 'exclusive'
+  return { sources, rules, account, ...parsed.data.ops, warnings }
 }
 
 /** What a secret of a scheme looks like: the first kind of signature decides. */

@@ -25,6 +25,7 @@ export const problemCodes = [
   'name_taken',
   'last_operator',
   'unconfirmed',
+  'second_person_needed',
   'unreadable_file',
   'body_emptied',
   'rate_limited',

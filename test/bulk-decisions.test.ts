@@ -13,7 +13,7 @@ import { jobsOf, patientDatabase, resetControl, sendRow } from './support/sends.
 
 const { pool, url } = await patientDatabase()
 const { enqueueSends } = await openJobs(url)
-const deps = { pool, enqueueSends, isExclusive: () => false, log: createLog('silent', 'test') }
+const deps = { pool, enqueueSends, isExclusive: () => false, takesTwo: () => false, log: createLog('silent', 'test') }
 const by = { actor: 'person:mia', via: 'page' }
 
 beforeEach(async () => {
@@ -236,6 +236,18 @@ describe('carrying out', () => {
     expect(await runPlan(deps, id, { ...by, confirm: 10 })).toEqual({ outcome: 'unconfirmed', will_change: 11 })
     expect(await findPlan(pool, id)).toMatchObject({ state: 'planned', will_change: 11 })
     expect(await run(id, { confirm: 11 })).toMatchObject({ decided: 11 })
+  })
+
+  test('a plan that sends again is carried out by another than who made it, where that takes two people', async () => {
+    await lackedByLog(await unknownSend('k1'))
+    const { id } = await plan('retry', ['k1'])
+    const forTwo = { ...deps, takesTwo: () => true }
+
+    for (const actor of ['person:mia', 'mia', 'token:ci'])
+      expect(await runPlan(forTwo, id, { actor, via: 'page' }), actor).toEqual({ outcome: 'second_person_needed' })
+    expect(await states()).toEqual({ k1: 'needs_review' })
+    expect(await runPlan(forTwo, id, { actor: 'person:noa', via: 'page' })).toMatchObject({ outcome: 'done' })
+    expect(await states()).toEqual({ k1: 'queued' })
   })
 
   test('an expired plan does nothing, and neither does one that nobody knows', async () => {

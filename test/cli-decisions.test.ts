@@ -47,7 +47,14 @@ beforeEach(async () => {
 const audited = async () =>
   (await pool.query('select actor, via, action, reason from audit_log where subject = $1 order by id', [`send:${key}`])).rows
 const resolve = (options: Partial<ResolveOptions>, which = key) =>
-  resolveCommand(pool, url, which, { reason: 'not in the log', by: 'mia', unicode: true, isExclusive: false, ...options })
+  resolveCommand(pool, url, which, {
+    reason: 'not in the log',
+    by: 'mia',
+    unicode: true,
+    isExclusive: false,
+    takesTwo: false,
+    ...options,
+  })
 
 describe('sends resolve', () => {
   test('decides under the name of a person, and prints the API’s own object where that is wanted', async () => {
@@ -87,6 +94,18 @@ describe('sends resolve', () => {
     expect({ stdout, exitCode }).toEqual({ stdout: '', exitCode: 2 })
     expect(stderr).toContain(`oncehook: ${name}: `)
     expect([await sendRow(pool, key, 'state', 'version'), await audited()]).toEqual([{ state: 'needs_review', version: 1 }, []])
+  })
+
+  test('resends only when another person has said so too, where the configuration wants two', async () => {
+    const retry = (by: string) => resolve({ decision: 'retry', confirm: 'send again', takesTwo: true, by })
+
+    expect(await retry('mia')).toEqual({
+      stdout: `? Needs a decision  ${key}\n`,
+      stderr: 'Noted: it is sent again when another person says so too.\n',
+      exitCode: 0,
+    })
+    expect(await retry('mia')).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('you have asked for it already') })
+    expect(await retry('noa')).toEqual({ stdout: `○ Waiting to send  ${key}\n`, stderr: '', exitCode: 0 })
   })
 
   test('I16 resends only for who types so, after saying what that risks', async () => {
@@ -190,6 +209,7 @@ describe('sends resolve of many', () => {
       unicode: true,
       width: 100,
       isExclusive: false,
+      takesTwo: false,
       ...options,
     })
 
@@ -338,7 +358,7 @@ describe('the switches', () => {
   })
 })
 
-test('audit list shows who changed what and why, the same in a table, a pipe and JSON', async () => {
+test('audit list shows who changed what and why in a table, in the words of the page, and to programs by its names', async () => {
   await resolve({ decision: 'abandoned', reason: 'C-67 \u001b[2J\u202e' })
   const options = { subject: `send:${key}` }
   const table = await listAuditCommand(pool, { ...options, width: 120, unicode: true })
@@ -347,14 +367,23 @@ test('audit list shows who changed what and why, the same in a table, a pipe and
 
   expect(table.stdout.replace(/\d{4}-\d\d-\d\d \d\d:\d\d:\d\d/, '2026-11-29 14:02:07')).toBe(
     [
-      'WHEN (UTC)           WHO  VIA  WHAT       OF                          WHY',
-      `2026-11-29 14:02:07  mia  cli  abandoned  send:${key}  C-67  [2J<U+202E>`,
+      'WHEN (UTC)           WHO  VIA  WHAT               OF                          WHY',
+      `2026-11-29 14:02:07  mia  cli  not sent, left so  send:${key}  C-67  [2J<U+202E>`,
       '',
     ].join('\n'),
   )
   expect(table.stderr).toBe('1 change\n')
   expect(piped.stdout.trimEnd().split('\t').slice(2, 7)).toEqual(['mia', 'cli', 'abandoned', `send:${key}`, 'C-67  [2J<U+202E>'])
-  expect(JSON.parse(json.stdout)).toMatchObject({ audit: [{ actor: 'mia', reason: 'C-67  [2J\u202e' }], next_cursor: null })
+  expect(JSON.parse(json.stdout)).toMatchObject({
+    audit: [{ actor: 'mia', action: 'abandoned', reason: 'C-67  [2J\u202e' }],
+    next_cursor: null,
+  })
+  for (const [action, found] of [
+    ['abandoned', '1 change\n'],
+    ['not sent, left so', '1 change\n'],
+    ['send it again', 'No change matches.\n'],
+  ] as const)
+    expect((await listAuditCommand(pool, { ...options, action })).stderr, action).toBe(found)
   expect((await listAuditCommand(pool, { since: 'yesterday' })).exitCode).toBe(2)
 })
 

@@ -108,6 +108,8 @@ describe('sends list', () => {
 
     expect(await keys({ source: 'stripe' })).toEqual(['invoice:INV-1042:paid'])
     expect(await keys({ policy: 'timestamp' })).toEqual([])
+    expect(await keys({ unknownSince: '2026-11-29T11:00Z' })).toEqual(['invoice:INV-1042:paid'])
+    expect(await keys({ unknownSince: '2026-11-29T15:00Z' })).toEqual([])
     expect(await keys({ since: '2026-11-29T11:00Z', until: '2026-11-29T14:00Z' })).toEqual(['refund:re_80:done'])
     expect(await listSendsCommand(pool, { policy: 'often' })).toMatchObject({
       exitCode: 2,

@@ -72,6 +72,63 @@ const settlements = async () =>
     )
   ).rows
 
+describe('a resend that takes two people', () => {
+  const retry = (actor: string, version = 1, via = 'page') =>
+    decide(pool, deps.enqueue, key, { decision: 'retry', version, reason: `says ${actor}`, actor, via }, true)
+  beforeEach(async () => {
+    await insertSend(pool, key, { state: 'needs_review' })
+    await insertAttempt(pool, key, { outcome: 'unknown', called_at: new Date() })
+  })
+
+  test('waits for another one than who asks, whichever way they come; both are audited', async () => {
+    expect(await retry('person:mia')).toEqual({ outcome: 'asked' })
+    expect(await retry('person:mia')).toEqual({ outcome: 'second_person_needed' })
+    expect(await retry('mia', 1, 'cli')).toEqual({ outcome: 'second_person_needed' })
+    expect(await row('state', 'version')).toEqual({ state: 'needs_review', version: 1 })
+    expect(await jobsOf(pool, key)).toEqual([])
+
+    expect(await retry('noa', 1, 'cli')).toMatchObject({ outcome: 'decided', version: 2 })
+    expect(await row('state')).toEqual({ state: 'queued' })
+    expect(await jobsOf(pool, key)).toHaveLength(1)
+    expect((await audits()).map(({ actor, action, reason }) => [actor, action, reason])).toEqual([
+      ['person:mia', 'ask_retry', 'says person:mia'],
+      ['noa', 'retry', 'says noa'],
+    ])
+  })
+
+  test('takes no program for one of them', async () => {
+    expect(await retry('token:ci')).toEqual({ outcome: 'second_person_needed' })
+    expect(await retry('person:mia')).toEqual({ outcome: 'asked' })
+    expect(await retry('token:ci')).toEqual({ outcome: 'second_person_needed' })
+    expect(await row('state')).toEqual({ state: 'needs_review' })
+  })
+
+  test('is asked for anew once the send has changed', async () => {
+    await retry('person:mia')
+    await decision({ decision: 'abandoned' }, 1)
+    await decision({ decision: 'reopen' }, 2)
+
+    expect(await retry('person:noa', 1)).toEqual({ outcome: 'stale', status: 'needs_review', version: 3 })
+    expect(await retry('person:noa', 3)).toEqual({ outcome: 'asked' })
+    expect(await retry('person:mia', 3)).toMatchObject({ outcome: 'decided', version: 4 })
+  })
+
+  test('I16 is sent again once when twenty of two people say so at once', async () => {
+    const answers = await Promise.all(Array.from({ length: 20 }, (_, n) => retry(n % 2 ? 'person:mia' : 'person:noa')))
+
+    const count = (outcome: string) => answers.filter((answer) => answer.outcome === outcome).length
+    expect([count('asked'), count('decided')]).toEqual([1, 1])
+    expect(await jobsOf(pool, key)).toHaveLength(1)
+    expect(await audits()).toHaveLength(2)
+  })
+
+  test('leaves other decisions and states as they are', async () => {
+    const abandon = { decision: 'abandoned', version: 1, ...by } as const
+    expect(await decide(pool, deps.enqueue, key, abandon, true)).toMatchObject({ outcome: 'decided', version: 2 })
+    expect(await retry('person:mia', 2)).toEqual({ outcome: 'not_allowed', status: 'abandoned', version: 2 })
+  })
+})
+
 describe('every state and decision', () => {
   const allowed = ['needs_review sent', 'needs_review abandoned', 'needs_review retry', 'sent reopen', 'abandoned reopen']
   const targets = { sent: 'sent', abandoned: 'abandoned', retry: 'queued', reopen: 'needs_review' } as const

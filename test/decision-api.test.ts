@@ -17,6 +17,7 @@ const tokens = {
   reader: await createToken(pool, { name: 'grafana', role: 'reader' }),
   sender: await createToken(pool, { name: 'shop', role: 'sender' }),
 }
+let secondPerson = false
 const app = express().use(
   holdToDeclarations(),
   opsRoutes({
@@ -24,7 +25,7 @@ const app = express().use(
     reads: pool,
     log: createLog('silent', 'test'),
     enqueueSends,
-    config: () => readConfig({ sources: {} }),
+    config: () => readConfig({ sources: {}, ops: { secondPerson } }),
     fingerprints: () => [],
     replay: async () => ({ outcome: 'queued' }),
     runs: {} as never, // none is asked for
@@ -45,6 +46,15 @@ beforeEach(async () => {
   await insertAttempt(pool, key, { outcome: 'unknown', called_at: new Date(), ended_at: new Date() })
 })
 const resolve = (body: object, by?: keyof typeof tokens) => call('post', `/v1/sends/${key}/resolve`, body, by)
+
+test('where a resend takes two people, a token is none of them', async () => {
+  secondPerson = true
+  const { status, body } = await resolve({ version: 1, decision: 'retry', reason: 'x' })
+  secondPerson = false
+
+  expect([status, body.code]).toEqual([409, 'second_person_needed'])
+  expect(await sendRow(pool, key, 'state', 'version')).toEqual({ state: 'needs_review', version: 1 })
+})
 
 describe('a decision over HTTP', () => {
   test('C-58 I16 of two retries at once one is made, with one job, and the other is told', async () => {

@@ -1,9 +1,13 @@
 import { beforeEach, describe, expect, test } from 'vitest'
 import { readConfig, type UserConfig } from '../src/config.ts'
 import { limitsSchema } from '../src/limits.ts'
+import { sendFilter } from '../src/ops/filters.ts'
 import { createOverview, findOverview } from '../src/ops/overview.ts'
 import { decisionsCell, processingCell, receivingCell, reportsCell, sendingCell, storageCell } from '../src/ops/overview-cells.ts'
 import { findLongestGaps } from '../src/ops/overview-facts.ts'
+import { figurePart, figures } from '../src/ops/page/figures.ts'
+import { markupOf } from '../src/ops/page/html.ts'
+import { listSends } from '../src/ops/send-queries.ts'
 import { findSeries } from '../src/ops/series.ts'
 import { testDatabase } from './support/database.ts'
 import { insertAttempt, insertEvent, insertReport, insertSend } from './support/ops-rows.ts'
@@ -315,6 +319,25 @@ describe('the overview', () => {
     expect(await cellOf('reports')).toMatchObject({ level: 'attention', word: 'Missing' })
   })
 
+  test('leads from the calls whose outcome nobody knew to as many sends, also where it is known by now', async () => {
+    for (const [key, state, columns] of [
+      ['open', 'needs_review', {}],
+      ['settled', 'sent', {}],
+      ['long ago', 'needs_review', { claimed_at: new Date(Date.now() - 2 * HOUR) }],
+      ['accepted', 'sent', { outcome: 'accepted' }],
+    ] as const) {
+      await insertSend(pool, key, { state, queued_at: new Date(Date.now() - 3 * HOUR) })
+      await insertAttempt(pool, key, { outcome: 'unknown', ...columns })
+    }
+
+    const [line] = (await cellOf('sending'))?.lines ?? []
+    const query = Object.fromEntries(new URL(line?.href ?? '', 'http://page').searchParams)
+    const { sends } = await listSends(pool, sendFilter(() => new Date()).parse(query))
+
+    expect(line).toEqual({ text: '66.7 % (2 of 3) of calls unknown in 1 h', href: '/ops/sends?unknown_since=1h' })
+    expect(sends.map(({ dedupe_key }) => dedupe_key).sort()).toEqual(['open', 'settled'])
+  })
+
   test('is found once for all who look at about the same time, and anew after it failed', async () => {
     let looks = 0
     const counting = {
@@ -382,6 +405,19 @@ describe('the figures over time', () => {
       { events_per_second: 0, ...nothing },
       { events_per_second: null, ...nothing },
     ])
+  })
+
+  test('lead from the unknown calls to their sends, and nowhere without a call', () => {
+    const point = { at: NOW, events_per_second: null, ack_p99_ms: null, duplicates_percent: null }
+    const told = (unknown_percent: number | null) =>
+      figures.map((figure) => {
+        const points = [{ ...point, unknown_percent }]
+        return markupOf(figurePart(figure, { range: '24h', seconds: 1_440, points, duplicates: 0, unknown: 4, calls: 1_204 }))
+      })
+
+    const links = (parts: string[]) => parts.flatMap((part) => part.match(/<a .*?<\/a>/g) ?? [])
+    expect(links(told(0.3))).toEqual(['<a href="/ops/sends?unknown_since=24h">max 0.3 %, 0.3 % (4 of 1,204)</a>'])
+    expect(links(told(null))).toEqual([])
   })
 
   test.each([

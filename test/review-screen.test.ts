@@ -328,6 +328,35 @@ describe('deciding', () => {
     expect(await jobsOf(pool, 'k1')).toHaveLength(1)
   })
 
+  test('send it again waits for another person, who sees who asked, where the configuration wants two', async () => {
+    config = readConfig({ sources: {}, ops: { secondPerson: true } })
+    const call = await unknownSend('k1')
+    const fields = { version: '1', reason: 'not in the log', words: 'send again' }
+    expect(wordsOf((await get('/ops/review/again/k1')).text)).toContain('It takes two people')
+
+    const asked = await follow(await submit('/ops/review/again/k1', fields))
+    const again = await submit('/ops/review/again/k1', fields)
+
+    expect(wordsOf(asked.text)).toContain('Noted: k1 is sent again when another person says so too.')
+    expect(wordsOf(asked.text)).toContain('mia wants it sent again, which another person must say too: not in the log')
+    expect(again.status).toBe(409)
+    expect(wordsOf(again.text)).toContain('You have asked for it already')
+    expect(await sendRow(pool, 'k1', 'state')).toEqual({ state: 'needs_review' })
+    expect(wordsOf((await get('/ops/sends/k1')).text)).toContain('mia: send it again, if another person says so too')
+
+    await lackedByLog(call)
+    const check = await submit('/ops/review/check', {
+      sends: '1 k1',
+      decision: 'retry',
+      preset: '',
+      reason: 'x',
+      which: 'ticked',
+    })
+    const plan = await submit(String(check.headers.location).split('?')[0] ?? '', {})
+    expect(plan.status).toBe(400)
+    expect(wordsOf(plan.text)).toContain('a resend waits for two people')
+  })
+
   test('a report is attached by its own form', async () => {
     await unknownSend('k1')
     const event = await report('m_93c')

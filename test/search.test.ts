@@ -107,6 +107,26 @@ describe('the search of the list of sends', () => {
     expect(await countSends(pool, sendFilter(() => NOW).parse({}))).toBe(10_001)
   })
 
+  test('finds the sends of calls whose outcome nobody knew, since when one asks, with every other filter', async () => {
+    for (const [key, state, minutes, outcome] of [
+      ['doubt:1', 'needs_review', 10, 'unknown'],
+      ['doubt:2', 'sent', 20, 'unknown'],
+      ['doubt:3', 'sent', 90, 'unknown'],
+      ['doubt:4', 'sent', 10, 'accepted'],
+    ] as const) {
+      await insertSend(pool, key, { state, queued_at: ago(200 + minutes) })
+      await insertAttempt(pool, key, { outcome, claimed_at: ago(minutes) })
+      await insertAttempt(pool, key, { number: 2, outcome, claimed_at: ago(minutes) })
+    }
+
+    expect(await pagesOfSends({ unknown_since: '1h' })).toEqual(['doubt:1', 'doubt:2'])
+    expect(await found({ unknown_since: '2h', until: '4h' })).toEqual(['doubt:3'])
+    expect(await found({ unknown_since: '2h', status: 'sent,delivered' })).toEqual(['doubt:2', 'doubt:3'])
+    expect(await found({ unknown_since: '1h', q: 'doubt' })).toEqual(['doubt:1', 'doubt:2'])
+    expect(await found({ unknown_since: '1h', q: 'doubt:3' })).toEqual([])
+    expect(await countSends(pool, sendFilter(() => NOW).parse({ unknown_since: '2h', q: 'doubt' }))).toBe(3)
+  })
+
   test('knows the source of the event that asked for a send, whoever wrote the row, and none for one that the API asked for', async () => {
     const event = await insertEvent(pool, 'evt_shop', { source: 'shop' })
     await insertSend(pool, 'by:event', { source_event: event })

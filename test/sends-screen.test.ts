@@ -83,6 +83,38 @@ describe('the list of sends', () => {
     expect(text).toMatch(/<input id="field-recipient"[^>]* value="fil@example.com"/)
   })
 
+  test('reads and shows times in the zone of who looks, on a day of 25 hours too, and hands them on as instants', async () => {
+    await pool.query(`update people set settings = jsonb_build_object('timeZone', 'Europe/Berlin') where name = 'mia'`)
+    // Clocks go back from 03:00 to 02:00 at 01:00 UTC.
+    for (const [number, at] of [
+      '2026-10-24T21:59:59Z',
+      '2026-10-24T22:00:00Z',
+      '2026-10-25T22:59:59Z',
+      '2026-10-25T23:00:00Z',
+    ].entries())
+      await insertSend(pool, `zones:${number}`, { state: 'sent', queued_at: new Date(at) })
+    const day = '?q=zones&since=2026-10-25&until=2026-10-26'
+
+    const typed = await get(`/ops/sends${day}`)
+    const given = await get('/ops/sends?q=zones&since=2026-10-25T00:30:00Z&until=2026-10-25T23:00:00Z')
+    const reader = await get(`/ops/sends${day}`, 'reader')
+
+    expect(rowsOf(typed.text)).toEqual(['zones:2', 'zones:1'])
+    expect(typed.text).toContain('<option value="2026-10-25" selected>2026-10-25</option>')
+    expect(typed.text).toMatch(/<input id="field-until"[^>]* value="2026-10-26"/)
+    expect(wordsOf(typed.text)).toContain('like 24h, 7d or 2026-11-29 22:00, in Europe/Berlin')
+    expect(wordsOf(typed.text)).toContain('--since 2026-10-24T22:00:00.000Z --until 2026-10-25T23:00:00.000Z')
+    expect(typed.text).toContain(
+      '/v1/sends?q=zones&amp;since=2026-10-24T22%3A00%3A00.000Z&amp;until=2026-10-25T23%3A00%3A00.000Z',
+    )
+    expect(given.text).toContain('<option value="2026-10-25T00:30:00Z" selected>2026-10-25 02:30:00 UTC+02:00</option>')
+    expect(given.text).toMatch(/<input id="field-until"[^>]* value="2026-10-26 00:00:00"/)
+    expect(rowsOf(given.text)).toEqual(['zones:2'])
+    // Whose zone is UTC.
+    expect(rowsOf(reader.text)).toEqual(['zones:3', 'zones:2'])
+    await pool.query(`update people set settings = '{}' where name = 'mia'`)
+  })
+
   test('says of a filter that is wrong what is wrong with it, and keeps it', async () => {
     const { status, text } = await get('/ops/sends?since=yesterday&q=kept&nonsense=1&cursor=x')
 
@@ -109,6 +141,11 @@ describe('the list of sends', () => {
     expect(fixed.searchParams.get('until')).toBe(now.toISOString())
     expect(copied[2]).toBe('curl -sS "$ONCEHOOK_URL/v1/sends?q=forms%3A1&since=24h" -H "Authorization: Bearer $ONCEHOOK_TOKEN"')
     expect(wordsOf(text)).toContain('oncehook sends list --q forms:1 --since 24h')
+    const unknown = (await get('/ops/sends?unknown_since=1h')).text
+    const hourAgo = encodeURIComponent(new Date(now.getTime() - 3_600_000).toISOString())
+    expect(unknown).toContain(`?unknown_since=${hourAgo}&amp;until=`)
+    expect(unknown).toMatch(/<input id="field-unknown_since"[^>]* value="1h"/)
+    expect(wordsOf(unknown)).toContain('oncehook sends list --unknown-since 1h')
   })
 
   test('lets operators tick what needs a decision, and nothing else, and take it to the check of the desk', async () => {
@@ -188,6 +225,17 @@ describe('the list as CSV', () => {
 
     expect([status, headers['content-type']]).toEqual([200, 'text/csv; charset=utf-8'])
     expect(await count()).toBe(before)
+  })
+
+  test('reads times in the zone of who looks', async () => {
+    await pool.query(`update people set settings = jsonb_build_object('timeZone', 'Europe/Berlin') where name = 'mia'`)
+    for (const [number, at] of ['2026-06-30T21:59:59Z', '2026-06-30T22:00:00Z'].entries())
+      await insertSend(pool, `zoned:${number}`, { state: 'sent', queued_at: new Date(at) })
+
+    const { text } = await get('/ops/sends.csv?q=zoned&since=2026-07-01')
+
+    expect([...text.matchAll(/^zoned:\d/gm)].map(([key]) => key)).toEqual(['zoned:1'])
+    await pool.query(`update people set settings = '{}' where name = 'mia'`)
   })
 
   test('is refused for a filter that is wrong', async () => {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { typedTime } from '../src/ops/page/typed-time.ts'
+import { shownTime, typedTime } from '../src/ops/page/typed-time.ts'
 
 const NOW = new Date('2026-01-10T12:00:00Z')
 
@@ -30,3 +30,32 @@ test.each([
 ])('%s stays as it came, for the filter to judge', (text) => {
   expect(typedTime(text, 'Europe/Berlin', NOW)).toBe(text)
 })
+
+test.each([
+  ['2026-11-29T21:00:00.000Z', 'Europe/Berlin', '2026-11-29 22:00:00'],
+  ['2026-11-29T21:00:00.000Z', 'UTC', '2026-11-29 21:00:00'],
+  ['2026-11-29T21:00:00.000Z', 'America/New_York', '2026-11-29 16:00:00'],
+  // Clocks go forward at 01:00 UTC of 29 March, and back at that of 25 October.
+  ['2026-03-29T00:59:59.000Z', 'Europe/Berlin', '2026-03-29 01:59:59'],
+  ['2026-03-29T01:00:00.000Z', 'Europe/Berlin', '2026-03-29 03:00:00'],
+  ['2026-10-25T00:30:00.000Z', 'Europe/Berlin', '2026-10-25 02:30:00 UTC+02:00'],
+  ['2026-10-25T01:30:00.000Z', 'Europe/Berlin', '2026-10-25 02:30:00'],
+])('%s is shown in %s as %s, and read again as it was', (instant, zone, shown) => {
+  expect(shownTime(instant, zone)).toBe(shown)
+  expect(typedTime(shown, zone, NOW)).toBe(instant)
+})
+
+test.each([
+  ['2026-11-29T22:00:00+01:00', '2026-11-29 22:00:00'],
+  // Without a zone a filter reads it in UTC.
+  ['2026-07-01T20:00', '2026-07-01 22:00:00'],
+])('%s is shown in Europe/Berlin as %s', (text, shown) => {
+  expect(shownTime(text, 'Europe/Berlin')).toBe(shown)
+})
+
+test.each(['24h', '2026-11-29', '2026-11-29 22:00', '2026-11-29T22:00:00.123Z', '2026-13-01T00:00:00Z', 'x'])(
+  '%s is shown as it came',
+  (text) => {
+    expect(shownTime(text, 'Europe/Berlin')).toBe(text)
+  },
+)

@@ -1,6 +1,7 @@
 import type { CommandResult } from '../cli.ts'
 import type { Db } from '../db.ts'
 import { type AuditRow, listAudit } from '../ops/audit-queries.ts'
+import { auditAction, auditWord } from '../ops/audit-words.ts'
 import { auditFilter, problemsOf } from '../ops/filters.ts'
 import { timeText } from '../ops/words.ts'
 import { jsonOutput, listHint, type OutputOptions, table, tabSeparated, usageError } from './output.ts'
@@ -20,7 +21,7 @@ export async function listAuditCommand(db: Db, options: ListAuditOptions): Promi
   const { actor, action, subject, since, until, limit, cursor } = options
   const filter = auditFilter(() => new Date()).safeParse({
     actor,
-    action,
+    action: action === undefined ? undefined : auditAction(action),
     subject,
     since,
     until,
@@ -52,7 +53,7 @@ function rowsText(rows: readonly AuditRow[], options: OutputOptions): string {
   return table(
     [`WHEN (${options.zone ?? 'UTC'})`, 'WHO', 'VIA', 'WHAT', 'OF', 'WHY'],
     rows.map(({ at, actor, via, action, subject, reason }) =>
-      [timeText(at, options.zone), actor, via, action, subject, reason ?? ''].map((text) => ({ text })),
+      [timeText(at, options.zone), actor, via, auditWord(action), subject, reason ?? ''].map((text) => ({ text })),
     ),
     [4, 5],
     options,

@@ -52,6 +52,12 @@ export async function isExclusive(): Promise<boolean> {
   return (await tryConfig('So nothing is matched by recipient.\n'))?.account === 'exclusive'
 }
 
+/** What the configuration says of decisions; without one what is the safer. */
+export async function decisionRules(): Promise<{ isExclusive: boolean; takesTwo: boolean }> {
+  const config = await tryConfig('So nothing is matched by recipient, and a resend takes two people.\n')
+  return { isExclusive: config?.account === 'exclusive', takesTwo: config?.secondPerson ?? true }
+}
+
 /** The settings with the database of the environment, else the one of a running `oncehook start` in this folder. */
 export function databaseSettings(): Settings & { databaseUrl: string } {
   const settings = readSettings()

@@ -3,13 +3,13 @@ import type { CommandResult } from '../cli.ts'
 import { openJobs } from '../follow-ups/queue.ts'
 import { createLog } from '../log.ts'
 import { CONFIRMED_FROM, type DecisionPlan, findPlan, type PlanRequest, planDecisions, runPlan } from '../ops/bulk-decisions.ts'
-import { reasonSchema } from '../ops/decide-send.ts'
+import { reasonSchema, SECOND_PERSON } from '../ops/decide-send.ts'
 import { readRunId } from '../ops/filters.ts'
 import { countText, type Label, skippedWords, verdictWords } from '../ops/words.ts'
 import { verdicts } from '../sends/suggest.ts'
 import { systemUser } from './environment.ts'
-import { jsonOutput, manyText, type OutputOptions, table, tabSeparated, tag, usageError, words } from './output.ts'
-import { confirmed, decisions, type ResolveOptions } from './resolve.ts'
+import { jsonOutput, manyText, mark, type OutputOptions, table, tabSeparated, tag, usageError, words } from './output.ts'
+import { confirmed, decisions, type ResolveOptions, rulesOf } from './resolve.ts'
 import { INTERRUPTED } from './terminal.ts'
 
 type Options = ResolveOptions & { yes?: boolean | undefined }
@@ -56,9 +56,13 @@ async function carryOut(pool: pg.Pool, databaseUrl: string, plan: DecisionPlan, 
   const refusal = plan.state === 'planned' ? await agreed(plan, options) : undefined
   if (refusal) return refusal
   const { enqueueSends } = await openJobs(databaseUrl)
-  const deps = { pool, enqueueSends, isExclusive: () => options.isExclusive, log: createLog('silent', 'cli') }
+  const deps = { pool, enqueueSends, ...rulesOf(options), log: createLog('silent', 'cli') }
   const by = { actor: options.by ?? systemUser(), via: 'cli', confirm: plan.will_change }
   const ran = await runPlan(deps, plan.id, by)
+  if (ran.outcome === 'second_person_needed') {
+    const stderr = `${mark('bad', `Nothing was changed: ${SECOND_PERSON}.`, options)}\nWithin 10 minutes: oncehook sends resolve --plan ${plan.id} --by …\n`
+    return { stdout: '', stderr, exitCode: 1 }
+  }
   if (ran.outcome !== 'done') return noSuchPlan
   const { decided, skipped } = ran.plan
   const exitCode = skipped === 0 ? 0 : decided === 0 ? 3 : 4

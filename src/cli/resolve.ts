@@ -2,7 +2,7 @@ import type pg from 'pg'
 import type { CommandResult } from '../cli.ts'
 import { openJobs } from '../follow-ups/queue.ts'
 import { createLog } from '../log.ts'
-import { decideSend, messageIdSchema, reasonSchema } from '../ops/decide-send.ts'
+import { decideSend, messageIdSchema, reasonSchema, SECOND_PERSON } from '../ops/decide-send.ts'
 import { findSend, type Send } from '../ops/send-queries.ts'
 import { exactTimeText, sendLabels } from '../ops/words.ts'
 import type { Decided } from '../sends/decide.ts'
@@ -30,6 +30,8 @@ export interface ResolveOptions extends OutputOptions, Pick<Partial<Conversation
   sendsPerMinute?: number | undefined
   /** Of the configuration: nobody but this service sends with the account. */
   isExclusive: boolean
+  /** Of the configuration: a resend takes two people. */
+  takesTwo: boolean
 }
 
 export const decisions = ['sent', 'abandoned', 'retry'] as const
@@ -67,17 +69,23 @@ export async function resolveCommand(
   const by = { reason: reason.data, version, actor: options.by ?? systemUser(), via: 'cli' }
   const { enqueueSends } = await openJobs(databaseUrl)
   const decided = await decideSend(
-    { pool, enqueueSends, isExclusive: () => options.isExclusive, log: createLog('silent', 'cli') },
+    { pool, enqueueSends, ...rulesOf(options), log: createLog('silent', 'cli') },
     key,
     decision === 'sent' ? { decision, messageId: messageId.data, ...by } : { decision, ...by },
   )
   const now = await findSend(pool, key, options.sendsPerMinute)
   if (!now) return notFound(key)
-  if (decided.outcome !== 'decided') return refused(decided, version, now, options)
+  if (decided.outcome !== 'decided' && decided.outcome !== 'asked') return refused(decided, version, now, options)
   if (options.json) return { stdout: jsonOutput(now), stderr: '', exitCode: 0 }
   const status = painted(tag(sendLabels[now.status], options), options)
-  return { stdout: `${status}  ${visible(key)}\n`, stderr: '', exitCode: 0 }
+  const stderr = decided.outcome === 'asked' ? 'Noted: it is sent again when another person says so too.\n' : ''
+  return { stdout: `${status}  ${visible(key)}\n`, stderr, exitCode: 0 }
 }
+
+export const rulesOf = ({ isExclusive, takesTwo }: ResolveOptions) => ({
+  isExclusive: () => isExclusive,
+  takesTwo: () => takesTwo,
+})
 
 const notFound = (key: string): CommandResult => ({
   stdout: '',
@@ -100,7 +108,7 @@ export async function confirmed(
 }
 
 function refused(
-  decided: Exclude<Decided, { outcome: 'decided' }>,
+  decided: Exclude<Decided, { outcome: 'decided' | 'asked' }>,
   version: number,
   now: Send,
   options: OutputOptions,
@@ -113,6 +121,7 @@ function refused(
   if (decided.outcome === 'stale') return result(`changed while you decided. ${changeText(version, now, options)}`, 3)
   if (decided.outcome === 'not_allowed')
     return result(`it is "${sendLabels[now.status].word}" by now, which can't be decided so; --reopen first.`, 3)
+  if (decided.outcome === 'second_person_needed') return result(`you have asked for it already: ${SECOND_PERSON}.`, 1)
   return result('another call has this message ID, its events name another recipient, or no call of this send can have it.', 1)
 }
 

@@ -34,6 +34,7 @@ export interface ListSendsOptions extends OutputOptions, Rate {
   q?: string | undefined
   since?: string | undefined
   until?: string | undefined
+  unknownSince?: string | undefined
   policy?: string | undefined
   source?: string | undefined
   limit?: number | undefined
@@ -42,8 +43,19 @@ export interface ListSendsOptions extends OutputOptions, Rate {
 
 /** `oncehook sends list`: the same rows as `GET /v1/sends`. */
 export async function listSendsCommand(db: Db, options: ListSendsOptions): Promise<CommandResult> {
-  const { status, recipient, q, since, until, policy, source, limit, cursor } = options
-  const given = { status, recipient, q, since, until, policy, source, limit: limit?.toString(), cursor }
+  const { status, recipient, q, since, until, unknownSince, policy, source, limit, cursor } = options
+  const given = {
+    status,
+    recipient,
+    q,
+    since,
+    until,
+    unknown_since: unknownSince,
+    policy,
+    source,
+    limit: limit?.toString(),
+    cursor,
+  }
   const filter = sendFilter(() => new Date()).safeParse(given)
   if (!filter.success) return usageError(problemsOf(filter.error))
   const page = await listSends(db, filter.data, options.sendsPerMinute)

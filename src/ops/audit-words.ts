@@ -3,6 +3,7 @@ export const auditWords: Readonly<Record<string, string>> = {
   sent: 'it was sent',
   abandoned: 'not sent, left so',
   retry: 'send it again',
+  ask_retry: 'ask for a second person to send it again',
   reopen: 'reopen',
   attach: 'attach a report',
   'not ours': 'the report is not ours',
@@ -34,3 +35,6 @@ export const auditWords: Readonly<Record<string, string>> = {
 /** What was done, for people. */
 export const auditWord = (action: string): string =>
   (Object.hasOwn(auditWords, action) && auditWords[action]) || action.replaceAll('_', ' ')
+
+/** The name that the audit keeps, of what a person may have read in words. */
+export const auditAction = (said: string): string => Object.keys(auditWords).find((action) => auditWords[action] === said) ?? said

@@ -1,6 +1,6 @@
 import type { Db } from '../db.ts'
 import { type BulkDecision, continuePlan, type Skipped } from '../sends/bulk.ts'
-import type { State } from '../sends/lifecycle.ts'
+import { byPerson, type State } from '../sends/lifecycle.ts'
 import { findSuggestions, type Suggestion, type Verdict } from '../sends/suggest.ts'
 import type { DecideDeps } from './decide-send.ts'
 import { listReview } from './review-queries.ts'
@@ -166,6 +166,8 @@ export type PlanRun =
   | { outcome: 'not_found' }
   /** It changes more than ten sends, and who asks hasn't said how many. */
   | { outcome: 'unconfirmed'; will_change: number }
+  /** It sends again, which takes two people: who has made the plan, and another. */
+  | { outcome: 'second_person_needed' }
 
 /**
  * Carries out a plan, once: each send that still is as it was when the plan was made, and nothing else. Asked for again, or by two at
@@ -180,6 +182,8 @@ export async function runPlan(
   if (!plan) return { outcome: 'not_found' }
   if (plan.state === 'planned') {
     const { will_change } = plan
+    const people = new Set([plan.created_by, actor].map(byPerson).filter((who) => who.startsWith('person:')))
+    if (deps.takesTwo() && plan.decision === 'retry' && people.size < 2) return { outcome: 'second_person_needed' }
     if (confirm === undefined ? will_change >= CONFIRMED_FROM : confirm !== will_change)
       return { outcome: 'unconfirmed', will_change }
     await deps.pool.query(

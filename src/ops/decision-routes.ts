@@ -3,7 +3,7 @@ import { z } from 'zod'
 import { inTransaction } from '../db.ts'
 import type { Decided } from '../sends/decide.ts'
 import { type Switched, switchMatching, switchSending } from '../sends/hold.ts'
-import { type DecideDeps, decideSend, messageIdSchema, reasonSchema } from './decide-send.ts'
+import { type DecideDeps, decideSend, messageIdSchema, reasonSchema, SECOND_PERSON } from './decide-send.ts'
 import { sendKey } from './filters.ts'
 import { type Route, refuse, reply, route } from './route.ts'
 import { sendingSchema } from './run-schemas.ts'
@@ -16,6 +16,9 @@ export interface DecisionRouteDeps extends DecideDeps {
   reads: pg.Pool
   sendsPerMinute?: number | undefined
 }
+
+/** What only a retry comes to. */
+type OneOfTwo = { outcome: 'asked' | 'second_person_needed' }
 
 const MAX_BODY_BYTES = 20_000
 const params = z.strictObject({ key: sendKey })
@@ -52,7 +55,7 @@ const matchingSwitch = z
 export function decisionRoutes(deps: DecisionRouteDeps): Route[] {
   const { pool, reads, sendsPerMinute } = deps
 
-  const answerTo = async (key: string, decided: Decided) => {
+  const answerTo = async (key: string, decided: Exclude<Decided, OneOfTwo>) => {
     if (decided.outcome === 'not_found') return undefined
     if (decided.outcome === 'message_taken')
       return refuse(
@@ -90,14 +93,17 @@ export function decisionRoutes(deps: DecisionRouteDeps): Route[] {
       versioned: true,
       body: { schema: resolution, limit: MAX_BODY_BYTES },
       answers: { 200: { description: 'The send as it is now', schema: sendSchema, headers } },
-      problems: { 409: ['stale_version', 'not_allowed', 'message_taken'] },
+      problems: { 409: ['stale_version', 'not_allowed', 'message_taken', 'second_person_needed'] },
       async handle({ params: { key }, body, version, actor, requestId }) {
         const by = { reason: body.reason, version, actor, via: 'api', requestId }
         const request =
           body.decision === 'sent'
             ? { decision: body.decision, messageId: body.message_id, ...by }
             : { decision: body.decision, ...by }
-        return answerTo(key, await decideSend(deps, key, request))
+        const decided = await decideSend(deps, key, request)
+        return decided.outcome === 'asked' || decided.outcome === 'second_person_needed'
+          ? refuse(409, 'second_person_needed', SECOND_PERSON)
+          : answerTo(key, decided)
       },
     }),
     route({
@@ -115,7 +121,8 @@ export function decisionRoutes(deps: DecisionRouteDeps): Route[] {
       answers: { 200: { description: 'The send as it is now', schema: sendSchema, headers } },
       problems: { 409: ['stale_version', 'not_allowed', 'message_taken'] },
       async handle({ params: { key }, body: { reason }, version, actor, requestId }) {
-        return answerTo(key, await decideSend(deps, key, { decision: 'reopen', reason, version, actor, via: 'api', requestId }))
+        const decided = await decideSend(deps, key, { decision: 'reopen', reason, version, actor, via: 'api', requestId })
+        return answerTo(key, decided as Exclude<Decided, OneOfTwo>) // it is no retry
       },
     }),
     route({

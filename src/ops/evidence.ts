@@ -26,7 +26,7 @@ export interface SendEvidence {
 
 interface EvidenceLine {
   at: Date
-  kind: 'request' | 'end' | 'report' | 'parked' | 'sending_log'
+  kind: 'request' | 'end' | 'report' | 'parked' | 'sending_log' | 'asked'
   text: string
 }
 
@@ -98,7 +98,7 @@ export async function findEvidence(db: Db, key: string, now = new Date()): Promi
   const suggestion = send.status === 'needs_review' ? (await findSuggestions(db, [key], now)).get(key) : undefined
   return {
     ...seen,
-    lines: linesOf(calls, reports, candidates),
+    lines: [...linesOf(calls, reports, candidates), ...(await findAsked(db, send))],
     suggestion: suggestion ?? null,
     around: await countAround(db, send),
     candidates,
@@ -135,6 +135,21 @@ function linesOf(
 }
 
 const named = (messageId: string | null) => (messageId === null ? '' : ` ${messageId}`)
+
+/** Who wants it sent again as it is now, where that takes another person. */
+async function findAsked(db: Db, { dedupe_key, status, version }: SendSeen): Promise<EvidenceLine[]> {
+  if (status !== 'needs_review') return []
+  const { rows } = await db.query<{ at: Date; actor: string; reason: string | null }>({
+    name: 'find-asked',
+    text: `select at, actor, reason from audit_log where subject = 'send:' || $1 and action = 'ask_retry' and after ->> 'version' = $2::int::text order by id`,
+    values: [dedupe_key, version],
+  })
+  return rows.map(({ at, actor, reason }) => ({
+    at,
+    kind: 'asked',
+    text: `${actor.replace(/^person:/, '')} wants it sent again, which another person must say too: ${reason}`,
+  }))
+}
 
 async function findAttachable(db: Db, matchKey: string, call: Date): Promise<AttachableReport[]> {
   const { rows } = await db.query<AttachableReport>({

@@ -151,6 +151,13 @@ export const sendFilter = (now: () => Date) =>
       .meta({ description: 'A key or a part of one, a recipient, a message ID, an event ID, or what an event names' }),
     since: since(now).optional(),
     until: since(now).optional(),
+    unknown_since: since(now)
+      .optional()
+      .meta({
+        description: 'Of a call since then whose outcome nobody knew, whatever has become known of it; times as in `since`',
+        example: '1h',
+        override: { pattern: SINCE_PATTERN },
+      }),
     policy: z.enum(policies).optional(),
     source: text.optional(),
     limit,

@@ -134,7 +134,7 @@ export function sendingCell(facts: SendingFacts, perMinute: number, limits: Limi
       calls > 0 &&
         unknown > 0 &&
         unknown >= calls * limits.unknownShare &&
-        attention('Unknown outcomes', `${shareText(unknown, calls)} of calls unknown in 1 h`, '/ops/review'),
+        attention('Unknown outcomes', `${shareText(unknown, calls)} of calls unknown in 1 h`, '/ops/sends?unknown_since=1h'),
       takes > limits.queueMinutes * MINUTE_MS && attention('Long queue', `queue takes about ${durationText(takes)}`, queue),
       rate_limited > 0 &&
         attention('Slower', rate_limited === 1 ? '429 once in 10 min' : `429 ${countText(rate_limited)} times in 10 min`),

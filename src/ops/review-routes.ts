@@ -2,7 +2,7 @@ import type pg from 'pg'
 import { z } from 'zod'
 import { verdicts } from '../sends/suggest.ts'
 import { findPlan, MOST_IN_A_PLAN, planDecisions, runPlan } from './bulk-decisions.ts'
-import { type DecideDeps, reasonSchema } from './decide-send.ts'
+import { type DecideDeps, reasonSchema, SECOND_PERSON } from './decide-send.ts'
 import { findEvidence } from './evidence.ts'
 import { givenKey, sendKey } from './filters.ts'
 import { listReview, reviewFilter } from './review-queries.ts'
@@ -85,7 +85,7 @@ export function reviewRoutes(deps: ReviewRouteDeps): Route[] {
       body: { schema: bulkRequest, limit: MAX_BODY_BYTES },
       missing: 'there is no such plan, or it has expired',
       answers: { 200: { description: 'The plan, as it stands', schema: decisionPlanSchema } },
-      problems: { 409: ['unconfirmed'] },
+      problems: { 409: ['unconfirmed', 'second_person_needed'] },
       async handle({ body, actor }) {
         if (!('plan' in body)) {
           const plan = await planDecisions(deps, body, actor)
@@ -93,6 +93,7 @@ export function reviewRoutes(deps: ReviewRouteDeps): Route[] {
         }
         const run = await runPlan(deps, body.plan, { actor, via: 'api', confirm: body.confirm })
         if (run.outcome === 'not_found') return undefined
+        if (run.outcome === 'second_person_needed') return refuse(409, 'second_person_needed', SECOND_PERSON)
         return run.outcome === 'done'
           ? reply(200, { plan: run.plan.id, ...run.plan })
           : refuse(409, 'unconfirmed', 'say by `confirm` how many sends it will change', { will_change: run.will_change })

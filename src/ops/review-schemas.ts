@@ -44,7 +44,11 @@ export const evidenceSchema = z
     queued_at: instant,
     last_error: nothingOrText,
     lines: z.array(
-      z.strictObject({ at: instant, kind: z.enum(['request', 'end', 'report', 'parked', 'sending_log']), text: z.string() }),
+      z.strictObject({
+        at: instant,
+        kind: z.enum(['request', 'end', 'report', 'parked', 'sending_log', 'asked']),
+        text: z.string(),
+      }),
     ),
     suggestion: suggestionSchema.nullable(),
     around: z

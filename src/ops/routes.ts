@@ -12,6 +12,7 @@ import { bearer, neverCached } from './access.ts'
 import { apiRouter } from './api.ts'
 import { auditRoutes } from './audit-routes.ts'
 import { type Changes, createChanges } from './changes.ts'
+import { asConfigured } from './decide-send.ts'
 import { decisionRoutes } from './decision-routes.ts'
 import { docsRoutes } from './docs-page.ts'
 import { eventRoutes } from './event-routes.ts'
@@ -61,7 +62,7 @@ function overviewOf({ reads, config, sendsPerMinute, log, changes, findOverview 
 /** Every route under /v1, as it is declared. */
 export function apiRoutes(given: OpsDeps): Route[] {
   const { config, fingerprints, publicUrl, now = () => new Date() } = given
-  const deps = { ...given, now, isExclusive: () => config().account === 'exclusive' }
+  const deps = asConfigured({ ...given, now })
   return [
     ...sendRoutes(deps),
     ...decisionRoutes(deps),

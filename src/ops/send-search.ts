@@ -17,6 +17,9 @@ export interface SendSearch {
 const FILTERS = `($2::text is null or lower(recipient) = lower($2)) and ($3::timestamptz is null or queued_at >= $3)
   and ($4::timestamptz is null or queued_at < $4) and ($5::text is null or policy = $5) and ($6::text is null or source = $6)
   and ($7::timestamptz is null or (queued_at, dedupe_key) < ($7, $8::text))`
+/** Looked up by the keys: such calls are few. */
+const unknownSince = (at: number) =>
+  `dedupe_key = any (array(select dedupe_key from send_attempts where outcome = 'unknown' and claimed_at >= $${at}::timestamptz))`
 const NEWEST = 'order by queued_at desc, dedupe_key desc limit'
 
 /** As many events as are looked at for one reference: a customer's newest, not all that ever named the account. */
@@ -59,7 +62,8 @@ const PARTS = [
 
 /** Finds the sends that a filter wants, the newest `limit` of them, in any order; to be counted, any so many of them. */
 export function searchSends(filter: SendFilter, limit: number, isCount = false): SendSearch {
-  const { status, recipient, q, since, until, policy, source, cursor, withoutAddresses = false } = filter
+  const { status, recipient, q, since, until, unknown_since, policy, source, cursor, withoutAddresses = false } = filter
+  const pattern = q === undefined ? undefined : patternOf(q)
   const values = [
     status ?? null,
     recipient ?? null,
@@ -70,15 +74,18 @@ export function searchSends(filter: SendFilter, limit: number, isCount = false):
     cursor?.[0] ?? null,
     cursor?.[1] ?? null,
     limit,
+    ...(q === undefined ? [] : [q, refOf(q)]),
+    ...(pattern === undefined ? [] : [pattern]),
+    ...(unknown_since === undefined ? [] : [unknown_since]),
   ]
+  const filters = unknown_since === undefined ? FILTERS : `${FILTERS} and ${unknownSince(values.length)}`
   const rows = (where: string, end: string) =>
-    `select dedupe_key, queued_at from email_sends where ${where} and ${FILTERS} ${end}`
+    `select dedupe_key, queued_at from email_sends where ${where} and ${filters} ${end}`
   // What is common is gone through once for each status: its own index has the list's order.
   const byStatus = status === undefined ? ['$1::text[] is null'] : status.map((_, index) => `status = ($1::text[])[${index + 1}]`)
   if (q === undefined)
     return { with: '', text: byStatus.map((one) => `(${rows(one, `${NEWEST} $9`)})`).join(' union all '), values }
 
-  const pattern = patternOf(q)
   const recent: string[] = []
   const found = [
     'dedupe_key = any (array(select dedupe_key from exact))',
@@ -101,7 +108,7 @@ export function searchSends(filter: SendFilter, limit: number, isCount = false):
       }
       const name = `recent_${recent.length}`
       recent.push(`${name} as materialized (
-        select dedupe_key, queued_at from (select * from email_sends where ${one} and ${FILTERS} and ${isOpen} ${NEWEST} ${most}) newest
+        select dedupe_key, queued_at from (select * from email_sends where ${one} and ${filters} and ${isOpen} ${NEWEST} ${most}) newest
         where ${way} ${NEWEST} $9)`)
       found.push(`select dedupe_key, queued_at from ${name}`)
       // An order that no index has, so that none is walked in vain.
@@ -116,7 +123,7 @@ export function searchSends(filter: SendFilter, limit: number, isCount = false):
   return {
     with: `with recursive ${[SOURCES, NAMED, ...recent].join(', ')}`,
     text: found.map((one) => `(${one})`).join(' union '),
-    values: [...values, q, refOf(q), ...(pattern === undefined ? [] : [pattern])],
+    values,
   }
 }
 

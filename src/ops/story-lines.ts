@@ -247,6 +247,7 @@ export const decisionWords: Record<string, string> = {
   sent: 'it was sent',
   abandoned: 'not sent, leave it',
   retry: 'send it again',
+  ask_retry: 'send it again, if another person says so too',
   reopen: 'look at it again',
   attach: 'the report is of this send',
   reconcile: 'settled by a line of a sending log',

@@ -13,6 +13,10 @@ export type DecisionRequest = Decision & { version: number; reason: string; acto
 
 export type Decided =
   | { outcome: 'decided'; version: number; matchKey: string }
+  /** A retry takes two people, and this one is noted as the first. */
+  | { outcome: 'asked' }
+  /** They are the first already, or a program, which is no person. */
+  | { outcome: 'second_person_needed' }
   | { outcome: 'not_found' }
   /** The send has changed since it was seen, or its state doesn't allow the decision. */
   | { outcome: 'stale' | 'not_allowed'; status: Status; version: number }
@@ -29,12 +33,24 @@ const targets = { sent: 'sent', abandoned: 'abandoned', retry: 'queued', reopen:
  * Carries out a person's decision, once: of two at the same time one wins, as the version that was seen guards the row. A retry makes
  * its job in the same commit; the call that may have sent is kept. Audited with the reason, in the same transaction.
  */
-export async function decide(pool: pg.Pool, enqueue: EnqueueSends, key: string, request: DecisionRequest): Promise<Decided> {
-  return inTransaction(pool, (tx) => decideWithin(tx, enqueue, key, request))
+export async function decide(
+  pool: pg.Pool,
+  enqueue: EnqueueSends,
+  key: string,
+  request: DecisionRequest,
+  takesTwo = false,
+): Promise<Decided> {
+  return inTransaction(pool, (tx) => decideWithin(tx, enqueue, key, request, takesTwo && request.decision === 'retry'))
 }
 
-/** The same within a transaction that has locked no row of a send or a report yet. */
-export async function decideWithin(tx: Tx, enqueue: EnqueueSends, key: string, request: DecisionRequest): Promise<Decided> {
+/** The same within a transaction that has locked no row of a send or a report yet; `takesTwo` if another person must have asked for it. */
+export async function decideWithin(
+  tx: Tx,
+  enqueue: EnqueueSends,
+  key: string,
+  request: DecisionRequest,
+  takesTwo = false,
+): Promise<Decided> {
   const seen = await findRow(tx, key)
   if (!seen) return { outcome: 'not_found' }
   const messageId = request.decision === 'sent' ? request.messageId : undefined
@@ -54,12 +70,15 @@ export async function decideWithin(tx: Tx, enqueue: EnqueueSends, key: string, r
         queued_at = case when $2 = 'queued' then clock_timestamp() else sends.queued_at end, send_after = null,
         rate_limited_calls = 0, unreached_calls = 0
       from old where sends.dedupe_key = old.dedupe_key and old.version = $3 and old.state = any ($4)
+        and (not $7 or $5 ^@ 'person:' and exists (select ${ASKED} and ${WHO} <> $5 and ${WHO} ^@ 'person:'))
       returning sends.version, jsonb_build_object('state', old.state, 'version', old.version) as before`,
-    values: [key, to, request.version, moves.person[to], byPerson(request.actor), messageId ?? null],
+    values: [key, to, request.version, moves.person[to], byPerson(request.actor), messageId ?? null, takesTwo],
   })
   const decided = rows[0]
   if (!decided) {
     const now = (await findRow(tx, key)) ?? seen
+    if (takesTwo && now.version === request.version && now.status === 'needs_review')
+      return { outcome: (await askFor(tx, key, request)) ? 'asked' : 'second_person_needed' }
     return { outcome: now.version === request.version ? 'not_allowed' : 'stale', status: now.status, version: now.version }
   }
   if (to === 'queued') await enqueue(tx, [{ key }])
@@ -77,6 +96,22 @@ export async function decideWithin(tx: Tx, enqueue: EnqueueSends, key: string, r
   // Facts of the message's events may have counted it up once more.
   const now = await findRow(tx, key)
   return { outcome: 'decided', version: now?.version ?? decided.version, matchKey: seen.match_key }
+}
+
+/** That somebody wants the send $1 again, as it was in version $3: kept where nobody can change it, and void once the send has changed. */
+const ASKED = `from audit_log where subject = 'send:' || $1 and action = 'ask_retry' and after ->> 'version' = $3::int::text`
+/** As `byPerson`. */
+const WHO = `case when actor ~ '^(person|token):' then actor else 'person:' || actor end`
+
+/** Notes that a person wants a resend; false when it is noted already, or when it is no person. */
+async function askFor(tx: Tx, key: string, { version, actor, via, reason }: DecisionRequest): Promise<boolean> {
+  const { rowCount } = await tx.query(
+    `insert into audit_log (actor, via, action, subject, reason, after)
+     select $2, $4, 'ask_retry', 'send:' || $1, $5, jsonb_build_object('version', $3::int)
+     where $6::text ^@ 'person:' and not exists (select ${ASKED} and ${WHO} = $6)`,
+    [key, actor, version, via, reason, byPerson(actor)],
+  )
+  return rowCount === 1
 }
 
 interface Row {

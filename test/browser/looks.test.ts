@@ -108,6 +108,24 @@ describe.skipIf(hasNoBrowser)('how it looks', () => {
     expect(await background(page)).toBe(light)
   })
 
+  test.each([
+    ['light', 'rgb(213, 218, 222)'],
+    ['dark', 'rgb(48, 55, 61)'],
+  ] as const)('the large charts are drawn in the colours of the theme: %s', async (colorScheme, line) => {
+    const { page } = await openTab({ baseURL, cookie: cookies.operator, colorScheme })
+    await page.goto('/ops/charts')
+    const canvas = page.locator('[data-chart] canvas').first()
+    await canvas.waitFor()
+
+    const colors = await canvas.evaluate((element: HTMLCanvasElement) => {
+      const { data } = element.getContext('2d')?.getImageData(0, 0, element.width, element.height) ?? { data: [] }
+      return Array.from({ length: data.length / 4 }, (_, pixel) => data.slice(pixel * 4, pixel * 4 + 4))
+        .filter(([, , , alpha]) => alpha === 255)
+        .map(([red, green, blue]) => `rgb(${red}, ${green}, ${blue})`)
+    })
+    expect(colors).toContain(line)
+  })
+
   test('a print has everything that is folded, and nothing to click', async () => {
     const { page } = await openTab({ baseURL, cookie: cookies.operator, javaScriptEnabled: false })
     await page.goto(delivered)

@@ -8,7 +8,7 @@ export function addAuditCommands(program: Command): void {
   withOutput(audit.command('list', { isDefault: true }), { isTable: true })
     .description('newest first')
     .option('--actor <name>', 'person:NAME, token:NAME, or the name of a --by')
-    .option('--action <action>', 'such as retry')
+    .option('--action <action>', 'such as retry, or as the table says it: "send it again"')
     .option('--subject <subject>', 'such as send:KEY')
     .option('--since <time>', 'ISO time, 24h, 7d')
     .option('--until <time>', 'before then')

@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import { isExclusive, tryConfig, withDatabase } from '../environment.ts'
+import { decisionRules, isExclusive, tryConfig, withDatabase } from '../environment.ts'
 import { terminal, wholeNumber, withOutput } from '../terminal.ts'
 
 /** `oncehook sends …`: the emails that were asked for. */
@@ -10,6 +10,7 @@ export function addSendCommands(program: Command): void {
     .option('--status <statuses>', 'comma list, such as needs_review,bounced')
     .option('--since <time>', 'asked for from then on: ISO time, 24h, 7d')
     .option('--until <time>', 'asked for before')
+    .option('--unknown-since <time>', 'of a call since then whose outcome nobody knew')
     .option('--q <text>', 'key, message ID, event ID, recipient or a part of the key')
     .option('--recipient <address>')
     .option('--policy <policy>', 'such as claim')
@@ -58,9 +59,9 @@ export function addSendCommands(program: Command): void {
       `\nExamples:\n  $ oncehook sends resolve invoice:INV-1042:paid --decision sent --message-id m_93c --reason "seen in the sending log"\n  $ oncehook sends resolve invoice:INV-1042:paid --decision retry --reason "not in the log"\n  $ oncehook sends resolve invoice:INV-1042:paid --reopen --reason "customer has nothing"\n  $ oncehook sends resolve --filter sent --decision sent --reason "as suggested" --dry-run`,
     )
     .action(async (key: string | undefined, options) => {
-      const exclusive = await isExclusive()
+      const rules = await decisionRules()
       await withDatabase(options, async (db, { sendsPerMinute, databaseUrl }) => {
-        const given = { ...options, ...terminal(options), sendsPerMinute, isExclusive: exclusive }
+        const given = { ...options, ...terminal(options), sendsPerMinute, ...rules }
         return key === undefined
           ? (await import('../resolve-many.ts')).resolveManyCommand(db, databaseUrl, given)
           : (await import('../resolve.ts')).resolveCommand(db, databaseUrl, key, given)

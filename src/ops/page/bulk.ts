@@ -10,6 +10,7 @@ import {
   planDecisions,
   runPlan,
 } from '../bulk-decisions.ts'
+import { asConfigured, SECOND_PERSON } from '../decide-send.ts'
 import { readRunId } from '../filters.ts'
 import { maskFor } from '../personal-data.ts'
 import { MOST_COUNTED, type ReviewCounts } from '../review-queries.ts'
@@ -131,11 +132,7 @@ export function bulkScreen(deps: ScreenDeps): Router {
     async handle({ body: { confirm }, visit, actor, req }) {
       const id = readRunId(String(req.params.id))
       const run = id
-        ? await runPlan({ ...deps, isExclusive: () => deps.config().account === 'exclusive' }, id, {
-            actor,
-            via: 'page',
-            confirm,
-          })
+        ? await runPlan(asConfigured(deps), id, { actor, via: 'page', confirm })
         : ({ outcome: 'not_found' } as const)
       if (run.outcome === 'not_found' || !id)
         return {
@@ -151,7 +148,8 @@ export function bulkScreen(deps: ScreenDeps): Router {
           notice: { text: `${countText(run.plan.decided)} decided, ${countText(run.plan.skipped)} skipped.` },
         }
       const plan = await find(visit, id)
-      const problems = [{ path: 'confirm', message: `type how many it will change: ${run.will_change}` }]
+      const message = run.outcome === 'unconfirmed' ? `type how many it will change: ${run.will_change}` : SECOND_PERSON
+      const problems = [{ path: 'confirm', message }]
       return { page: plan ? planPage(plan, visit, problems) : noPlan }
     },
     async invalid({ problems, visit, req }) {

@@ -2,7 +2,7 @@ import { type Request, Router } from 'express'
 import { type Attached, attachReport } from '../../sends/attach.ts'
 import type { Decided } from '../../sends/decide.ts'
 import { answerSentence } from '../answer.ts'
-import { decideSend } from '../decide-send.ts'
+import { asConfigured, decideSend, SECOND_PERSON } from '../decide-send.ts'
 import { findEvidence, type SendEvidence } from '../evidence.ts'
 import { sendKey } from '../filters.ts'
 import { maskFor } from '../personal-data.ts'
@@ -31,7 +31,7 @@ import { mayDecide, type Visit } from './visit.ts'
 /** Mounts what is decided about one send: that it was sent, that it wasn't, that it is sent again, and whose report one is. */
 export function decisionActions(deps: ScreenDeps): Router {
   const router = Router({ caseSensitive: true, strict: true })
-  const decideDeps = { ...deps, isExclusive: () => deps.config().account === 'exclusive' }
+  const decideDeps = asConfigured(deps)
   const keyOf = (req: Request) => String(req.params.key)
   const evidenceOf = async (req: Request, visit: Visit) => {
     const key = sendKey.safeParse(req.params.key)
@@ -109,7 +109,7 @@ export function decisionActions(deps: ScreenDeps): Router {
         suggestion: suggestion === 'sent' || suggestion === 'not_sent' || suggestion === 'cant_tell' ? suggestion : undefined,
         next: typeof next === 'string' ? next : undefined,
       } as const
-      return formPage('Send it again?', evidence, visit, {}, (it, typed) => resendPart(it, resendFields(it, onward, typed)))
+      return formPage('Send it again?', evidence, visit, {}, (it, typed) => resendPart(deps, it, resendFields(it, onward, typed)))
     }),
   )
   addAction(router, deps, '/ops/review/again/:key', {
@@ -119,6 +119,11 @@ export function decisionActions(deps: ScreenDeps): Router {
       const key = keyOf(req)
       const by = { version, reason, actor, via: 'page', requestId: visit.requestId }
       const decided = await decideSend(decideDeps, key, { decision: 'retry', ...by })
+      if (decided.outcome === 'asked')
+        return {
+          to: deskPath({ suggestion, key: next }),
+          notice: { text: `Noted: ${key} is sent again when another person says so too.` },
+        }
       if (decided.outcome !== 'decided') return { page: await notSaved(deps, key, decided.outcome, { version, reason }, visit) }
       return {
         to: deskPath({ suggestion, key: next }),
@@ -126,7 +131,7 @@ export function decisionActions(deps: ScreenDeps): Router {
       }
     },
     invalid: ({ problems, given, visit, req }) =>
-      again(req, visit, given, problems, (it, typed) => resendPart(it, resendFields(it, {}, typed))),
+      again(req, visit, given, problems, (it, typed) => resendPart(deps, it, resendFields(it, {}, typed))),
   })
   return router
 }
@@ -141,8 +146,8 @@ const typedOf = (given: Given, problems: readonly Problem[]): Typed => ({
   problems,
 })
 
-const resendPart = ({ recipient }: SendEvidence, form: Html) =>
-  html`<p class="banner bad"><b>If the first email did go out, ${recipient} gets it twice.</b> A resend can't be taken back once it is called.</p>${form}`
+const resendPart = ({ config }: ScreenDeps, { recipient }: SendEvidence, form: Html) =>
+  html`<p class="banner bad"><b>If the first email did go out, ${recipient} gets it twice.</b> A resend can't be taken back once it is called.</p>${config().secondPerson && html`<p>It takes two people: it is called when another person has said so too.</p>`}${form}`
 
 function formPage(title: string, evidence: SendEvidence, visit: Visit, typed: Typed, form: FormOf, status = 200): Page {
   const { dedupe_key: key } = evidence
@@ -162,6 +167,8 @@ type NotSaved = Exclude<Decided['outcome'] | Attached['outcome'], 'decided' | 'a
 
 const reasonsAgainst: Record<Exclude<NotSaved, 'not_found' | 'stale' | 'not_allowed'>, string> = {
   message_taken: 'Its message belongs to another call, is told of another recipient, or no call of this send can have it.',
+  asked: SECOND_PERSON,
+  second_person_needed: `You have asked for it already: ${SECOND_PERSON}.`,
   report_taken: 'The report belongs to a send already.',
   report_not_found: 'There is no such report.',
   other_mailbox: 'The report names another address. If it is of this send all the same, say so in the form of the report.',

@@ -13,6 +13,8 @@ interface Figure {
   text(value: number | null): string
   /** What the whole range comes to. */
   total?(series: Series): string
+  /** The list that makes the total. */
+  list?(series: Series): string
 }
 
 const percentText = (value: number | null) => (value === null ? '–' : `${value.toFixed(1)} %`)
@@ -43,24 +45,26 @@ export const figures: readonly Figure[] = [
     value: (point) => point.unknown_percent,
     text: percentText,
     total: ({ unknown, calls }) => shareText(unknown, calls),
+    list: ({ range }) => `/ops/sends?unknown_since=${range}`,
   },
 ]
 
-/** The last and the highest value of a figure, in words. */
-function said({ value, text, total }: Figure, series: Series): { last: string; rest: string } {
+/** The last and the highest value of a figure in words, and the list of those that are counted. */
+function said({ value, text, total, list }: Figure, series: Series): { last: string; rest: string; href?: string | undefined } {
   const values = series.points.map(value)
   const known = values.filter((one) => one !== null)
   if (known.length === 0) return { last: text(null), rest: 'no value in this time' }
   return {
     last: text(values.at(-1) ?? null),
     rest: [`max ${text(Math.max(...known))}`, total?.(series)].filter(Boolean).join(', '),
+    href: list?.(series),
   }
 }
 
 /** A small chart with what it shows in words. */
 export function figurePart(figure: Figure, series: Series): Html {
-  const { last, rest } = said(figure, series)
-  return html`<div class="figure"><p>${figure.title} <b>${last}</b> <span class="muted">${rest}</span></p>${sparkline(
+  const { last, rest, href } = said(figure, series)
+  return html`<div class="figure"><p>${figure.title} <b>${last}</b> <span class="muted">${href === undefined ? rest : html`<a href="${href}">${rest}</a>`}</span></p>${sparkline(
     series.points.map(figure.value),
     `${figure.title} of the last ${series.range}: last ${last}, ${rest}`,
   )}</div>`

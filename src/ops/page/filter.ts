@@ -3,7 +3,9 @@ import type { z } from 'zod'
 import { problemsOf } from '../filters.ts'
 import type { Mask } from '../personal-data.ts'
 import type { Problem } from './action.ts'
-import { typedTime } from './typed-time.ts'
+import { field } from './components.ts'
+import type { Html } from './html.ts'
+import { shownTime, typedTime } from './typed-time.ts'
 import type { View } from './view.ts'
 
 /** The filter of a list as its address has it: what was given, to be shown in the form again, and what it means, or what is wrong. */
@@ -36,7 +38,7 @@ export function readFilter<Schema extends z.ZodType>(
     if (value !== '' && !OF_THE_PAGE.includes(name)) given[name] = value
   }
   const asked = { ...given }
-  for (const name of ['since', 'until'])
+  for (const name of Object.keys(timeLabels))
     if (view && given[name] !== undefined) asked[name] = typedTime(given[name], view.settings.timeZone, view.now)
   const parsed = schema.safeParse(asked)
   if (!parsed.success) return { given, asked, problems: problemsOf(parsed.error) }
@@ -44,8 +46,17 @@ export function readFilter<Schema extends z.ZodType>(
   return problems.length > 0 ? { given, asked, problems } : { given, asked, filter: parsed.data }
 }
 
-/** What a field for a time says beside it. */
-export const timeHint = ({ settings }: View): string => `like 24h, 7d or 2026-11-29 22:00, in ${settings.timeZone}`
+const timeLabels = { since: 'Since', until: 'Until', unknown_since: 'A call unknown since' } as const
+
+/** A field for a time, which shows an instant as it reads one: in the person's zone. */
+export function timeField(
+  name: keyof typeof timeLabels,
+  { given, problems = [] }: Pick<ReadFilter<unknown>, 'given' | 'problems'>,
+  { settings: { timeZone } }: View,
+): Html {
+  const value = given[name] && shownTime(given[name], timeZone)
+  return field({ name, label: timeLabels[name], value, problems, hint: `like 24h, 7d or 2026-11-29 22:00, in ${timeZone}` })
+}
 
 /** An address with these fields changed; `null` takes one out. */
 export function addressWith(address: string, changes: Record<string, string | null>): string {

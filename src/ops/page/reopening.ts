@@ -2,7 +2,7 @@ import type { Router } from 'express'
 import { z } from 'zod'
 import { type Status, statuses } from '../../sends/lifecycle.ts'
 import { answerSentence } from '../answer.ts'
-import { decideSend, reasonSchema } from '../decide-send.ts'
+import { asConfigured, decideSend, reasonSchema } from '../decide-send.ts'
 import { maskFor } from '../personal-data.ts'
 import { findSend, type Send } from '../send-queries.ts'
 import { sendLabels } from '../words.ts'
@@ -64,7 +64,7 @@ export function addReopening(router: Router, deps: ScreenDeps): void {
     body,
     async handle({ body: { version, seen, reason }, visit, actor, req }) {
       const key = String(req.params.key)
-      const decided = await decideSend({ ...deps, isExclusive: () => deps.config().account === 'exclusive' }, key, {
+      const decided = await decideSend(asConfigured(deps), key, {
         decision: 'reopen',
         version,
         reason,

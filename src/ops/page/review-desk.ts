@@ -80,6 +80,7 @@ const kindWords: Record<SendEvidence['lines'][number]['kind'], string> = {
   report: 'Report',
   parked: 'Report',
   sending_log: 'Log',
+  asked: 'Asked for',
 }
 
 /** What is known of whether the email went out. */

@@ -1,3 +1,4 @@
+import { timeText, zonedTimeText } from '../words.ts'
 import { instantOf } from './nights.ts'
 
 const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
@@ -37,3 +38,14 @@ function shortTime(text: string, now: Date): Wanted | undefined {
 }
 
 const DAY_MS = 86_400_000
+
+const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(Z|[+-]\d\d:\d\d)?$/
+
+/** An instant as `typedTime` reads it in the zone, with its offset where clocks show that time twice; anything else as it came. */
+export function shownTime(text: string, timeZone: string): string {
+  const [instant, offset] = INSTANT.exec(text) ?? []
+  const at = new Date(offset === undefined ? `${instant}Z` : text)
+  if (instant === undefined || Number.isNaN(at.getTime())) return text
+  const ways = [timeText(at, timeZone), zonedTimeText(at, timeZone)]
+  return ways.find((way) => typedTime(way, timeZone, at) === at.toISOString()) ?? text
+}

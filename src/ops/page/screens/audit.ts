@@ -6,7 +6,7 @@ import { maskFor } from '../../personal-data.ts'
 import { timeText } from '../../words.ts'
 import { boosted, copyButton, errorSummary, field, pager, select, table } from '../components.ts'
 import { sendCsv } from '../csv.ts'
-import { addressWith, readFilter, timeHint } from '../filter.ts'
+import { addressWith, readFilter, timeField } from '../filter.ts'
 import { type Html, html, type Part } from '../html.ts'
 import { refusalPage, screen, sendPage } from '../page.ts'
 import type { ScreenDeps } from '../routes.ts'
@@ -22,19 +22,11 @@ export function auditScreen(deps: ScreenDeps): Router {
     '/ops/audit',
     screen(deps, async (visit, req) => {
       const { timeZone } = visit.view.settings
-      const { given, filter, problems } = readFilter(req, schema, undefined, visit.view)
-      const fields = ['actor', 'action', 'subject', 'since', 'until'].map((name) =>
-        name === 'action'
-          ? actionSelect(given.action)
-          : field({
-              name,
-              label: labels[name] ?? name,
-              value: given[name],
-              problems: problems ?? [],
-              ...(isTime(name) && { hint: timeHint(visit.view) }),
-            }),
-      )
-      const form = html`<form class="filters" action="/ops/audit" method="get" ${boosted}>${fields}<button class="main">Show</button> <a href="/ops/audit">Clear</a></form>`
+      const read = readFilter(req, schema, undefined, visit.view)
+      const { given, filter, problems } = read
+      const textField = (name: string, label: string) => field({ name, label, value: given[name], problems: problems ?? [] })
+      const form = html`<form class="filters" action="/ops/audit" method="get" ${boosted}>${textField('actor', 'Who')}${actionSelect(given.action)}${textField('subject', 'About')}
+${timeField('since', read, visit.view)}${timeField('until', read, visit.view)}<button class="main">Show</button> <a href="/ops/audit">Clear</a></form>`
       const heading = html`<h1>Audit</h1><p>What people and programs have changed. It is only added to: nothing in it can be changed or deleted.</p>`
       if (!filter)
         return { title: 'Error: Audit', place: 'audit', status: 400, main: html`${heading}${errorSummary(problems)}${form}` }
@@ -73,10 +65,6 @@ function actionSelect(given: string | undefined): Html {
   const known = given === undefined || Object.hasOwn(auditWords, given) ? [] : [[given, given] as const]
   return select({ name: 'action', label: 'What', value: given, choices: [['', 'Any'], ...Object.entries(auditWords), ...known] })
 }
-
-const isTime = (name: string) => name === 'since' || name === 'until'
-
-const labels: Record<string, string> = { actor: 'Who', action: 'What', subject: 'About', since: 'Since', until: 'Until' }
 
 function rowOf({ id, at, actor, via, action, subject, reason, before, after }: AuditRow, zone: string): Html {
   return html`<tr data-row="${id}"><td class="first"><time datetime="${at.toISOString()}">${timeText(at, zone)}</time></td><td>${actor === via ? html`${actor} <span class="muted">by itself</span>` : html`${actor} <span class="muted">by ${via}</span>`}</td>

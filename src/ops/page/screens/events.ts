@@ -6,7 +6,7 @@ import { maskFor } from '../../personal-data.ts'
 import { countText, eventLabels } from '../../words.ts'
 import { actionForm, boosted, copyButton, errorSummary, eventTag, field, pager, select, table } from '../components.ts'
 import { sendCsv } from '../csv.ts'
-import { addressWith, type ReadFilter, readFilter, timeHint } from '../filter.ts'
+import { addressWith, type ReadFilter, readFilter, timeField } from '../filter.ts'
 import { attribute, type Html, html, type Part } from '../html.ts'
 import { lastNight } from '../nights.ts'
 import { refusalPage, screen, sendPage } from '../page.ts'
@@ -69,7 +69,8 @@ function listOf(events: readonly EventRow[], sends: Awaited<ReturnType<typeof co
   })}</div>`
 }
 
-function filterForm({ config }: ScreenDeps, { given, problems = [] }: ReadFilter<unknown>, { view }: Visit): Html {
+function filterForm({ config }: ScreenDeps, read: ReadFilter<unknown>, { view }: Visit): Html {
+  const { given, problems = [] } = read
   const any = ['', 'any'] as const
   const sources = [...new Set([...config().sources.keys(), ...(given.source ? [given.source] : [])])]
   return html`<form class="filters" action="/ops/events" method="get" ${boosted}>
@@ -91,8 +92,8 @@ ${moreOf(
   html`${field({ name: 'ref', label: 'Names', value: given.ref, problems, hint: 'an ID, a number or an address that its content has' })}
 ${select({ name: 'mode', label: 'Mode', value: given.mode, choices: [any, ['live', 'live'], ['test', 'test']] })}
 ${select({ name: 'has', label: 'With', value: given.has, choices: [any, ['redelivery', 'redeliveries'], ['conflict', 'conflicts']] })}
-${field({ name: 'since', label: 'Since', value: given.since, problems, hint: timeHint(view) })}
-${field({ name: 'until', label: 'Until', value: given.until, problems, hint: timeHint(view) })}`,
+${timeField('since', read, view)}
+${timeField('until', read, view)}`,
 )}
 <button class="main">Show</button> <a href="/ops/events">Clear</a></form>`
 }

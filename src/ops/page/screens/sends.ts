@@ -1,19 +1,20 @@
 import { type Request, Router } from 'express'
 import { statuses } from '../../../sends/lifecycle.ts'
 import { policies } from '../../../sends/policies.ts'
-import { MOST_COUNTED, sendFilter } from '../../filters.ts'
+import { MOST_COUNTED, type SendFilter, sendFilter } from '../../filters.ts'
 import { maskFor } from '../../personal-data.ts'
 import { explainNoHit, type NoHit } from '../../search.ts'
 import { countSends, listSends } from '../../send-queries.ts'
 import { countText, sendLabels } from '../../words.ts'
 import { boosted, byApiDetails, copyButton, errorSummary, field, live, pager, select } from '../components.ts'
 import { sendCsv } from '../csv.ts'
-import { addressWith, type ReadFilter, readFilter } from '../filter.ts'
+import { addressWith, type ReadFilter, readFilter, timeField } from '../filter.ts'
 import { type Html, html, type Part } from '../html.ts'
 import { type Asked, noHitPart } from '../no-hit.ts'
 import { refusalPage, screen, sendPage } from '../page.ts'
 import type { ScreenDeps } from '../routes.ts'
 import { sendTable } from '../send-table.ts'
+import { shownTime } from '../typed-time.ts'
 import { addViewActions, viewBar } from '../view-bar.ts'
 import { type Visit, visitOf } from '../visit.ts'
 
@@ -26,7 +27,7 @@ export function sendsScreen(deps: ScreenDeps): Router {
     '/ops/sends',
     screen(deps, async (visit, req) => {
       const mask = maskFor(visit.session.person.role, deps.config())
-      const read = readFilter(req, schema, mask)
+      const read = readFilter(req, schema, mask, visit.view)
       const heading = html`<h1>Sends</h1>`
       if (!read.filter) {
         const main = html`${heading}${errorSummary(read.problems)}${filterForm(deps, read, visit)}`
@@ -56,7 +57,7 @@ ${list}${pager(visit.address, next_cursor)}${forms.byApi}`
   )
 
   router.get('/ops/sends.csv', async (req, res) => {
-    const { filter } = readFilter(req, schema, maskFor(visitOf(res).session.person.role, deps.config()))
+    const { filter } = readFilter(req, schema, maskFor(visitOf(res).session.person.role, deps.config()), visitOf(res).view)
     if (filter) return sendCsv(deps, res, { list: 'sends', filter })
     const back = html`The filter is not valid. <a href="${addressWith(req.originalUrl, {}).replace('/ops/sends.csv', '/ops/sends')}">Back to the list</a>`
     await sendPage(deps, req, res, refusalPage(400, 'Nothing was exported', back))
@@ -77,14 +78,16 @@ const spans = [
   ['30d', 'Last 30 days'],
 ] as const
 
-function filterForm({ config }: ScreenDeps, { given, problems = [] }: ReadFilter<unknown>, { address }: Visit): Html {
+function filterForm({ config }: ScreenDeps, read: ReadFilter<unknown>, visit: Visit): Html {
+  const { given, problems = [] } = read
   // What is changed from here on is still a change of the view.
-  const view = new URL(address, 'http://page').searchParams.get('view')
+  const view = new URL(visit.address, 'http://page').searchParams.get('view')
   const any = ['', 'Any'] as const
   /** What the address says is among the choices, whatever it is. */
   const withGiven = (name: string, choices: readonly (readonly [string, string])[]) => {
     const value = given[name]
-    return value === undefined || choices.some(([choice]) => choice === value) ? choices : [...choices, [value, value] as const]
+    if (value === undefined || choices.some(([choice]) => choice === value)) return choices
+    return [...choices, [value, shownTime(value, visit.view.settings.timeZone)] as const]
   }
   const several = (given.status ?? '').split(',').flatMap((status) => statuses.find((known) => known === status) ?? [])
   const statusChoices = [
@@ -98,7 +101,8 @@ ${select({ name: 'status', label: 'Status', value: given.status, choices: withGi
 ${select({ name: 'since', label: 'Asked for', value: given.since, choices: withGiven('since', spans) })}
 ${select({ name: 'policy', label: 'Policy', value: given.policy, choices: withGiven('policy', [any, ...policies.map((name) => [name, name] as const)]) })}
 ${select({ name: 'source', label: 'Source', value: given.source, choices: withGiven('source', [any, ...[...config().sources.keys()].map((name) => [name, name] as const)]) })}
-${given.until !== undefined && field({ name: 'until', label: 'Until', value: given.until, problems })}
+${given.until !== undefined && timeField('until', read, visit.view)}
+${given.unknown_since !== undefined && timeField('unknown_since', read, visit.view)}
 ${given.recipient !== undefined && field({ name: 'recipient', label: 'Recipient', value: given.recipient, problems })}
 <button class="main">Show</button>${isFiltered(given) && html`<a href="/ops/sends">Clear</a>`}</form>`
 }
@@ -115,28 +119,32 @@ function emptyText({ given }: ReadFilter<unknown>, count: number, noHit: { why: 
 /** The list in other forms: as a file, as an address, as a call. */
 function takeAway(
   { publicUrl }: ScreenDeps,
-  { given, filter }: ReadFilter<{ since?: Date | undefined; until?: Date | undefined }>,
+  { given, asked, filter }: ReadFilter<Pick<SendFilter, 'since' | 'until' | 'unknown_since'>>,
   visit: Visit,
   req: Request,
 ): { actions: Html; byApi: Html } {
-  const { cursor: _, ...kept } = given
-  const asked = (fields: Record<string, string>) => {
+  const withoutPlace = ({ cursor: _, ...fields }: Record<string, string>) => fields
+  const kept = withoutPlace(given)
+  // A call names its times so that they don't depend on who makes it.
+  const called = withoutPlace(asked)
+  const queryOf = (fields: Record<string, string>) => {
     const query = String(new URLSearchParams(fields))
     return query === '' ? '' : `?${query}`
   }
   const since = filter?.since && { since: filter.since.toISOString() }
-  const fixed = { ...kept, ...since, until: (filter?.until ?? visit.view.now).toISOString() }
+  const unknownSince = filter?.unknown_since && { unknown_since: filter.unknown_since.toISOString() }
+  const fixed = { ...kept, ...since, ...unknownSince, until: (filter?.until ?? visit.view.now).toISOString() }
   const origin = publicUrl === undefined ? `${req.protocol}://${req.get('host')}` : new URL(publicUrl).origin
-  const path = `/v1/sends${asked(kept)}`
+  const path = `/v1/sends${queryOf(called)}`
   return {
-    actions: html`<div class="actions"><a class="button quiet" href="/ops/sends.csv${asked(kept)}">Export CSV</a>${copyButton('address', 'Copy link')}${copyButton(
-      `${origin}/ops/sends${asked(fixed)}`,
+    actions: html`<div class="actions"><a class="button quiet" href="/ops/sends.csv${queryOf(kept)}">Export CSV</a>${copyButton('address', 'Copy link')}${copyButton(
+      `${origin}/ops/sends${queryOf(fixed)}`,
       'Copy link, fixed times',
     )}${copyButton(`curl -sS "$ONCEHOOK_URL${path}" -H "Authorization: Bearer $ONCEHOOK_TOKEN"`, 'Copy curl')}</div>`,
     byApi: byApiDetails({
       method: 'GET',
       path,
-      cli: ['sends', 'list', ...Object.entries(kept).flatMap(([name, value]) => [`--${name}`, value])],
+      cli: ['sends', 'list', ...Object.entries(called).flatMap(([name, value]) => [`--${name.replace('_', '-')}`, value])],
     }),
   }
 }

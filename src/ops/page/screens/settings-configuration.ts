@@ -19,11 +19,12 @@ export function settingsConfigurationScreen(deps: ScreenDeps): Router {
       const setup = { config, fingerprints: deps.fingerprints, publicUrl: deps.publicUrl, now: deps.now() }
       const { sources } = await listSources(deps.reads, setup)
       const configured = sources.filter(({ is_configured }) => is_configured)
-      const { warnings, rules, account, hidePersonalData, limits } = config
+      const { warnings, rules, account, hidePersonalData, secondPerson, limits } = config
       const main = html`<p>Of this process, as its file and environment say since the last start or reload. It is changed there, not here.</p>
 <dl class="facts"><dt>Version</dt><dd>${deps.version}</dd><dt>PUBLIC_URL</dt><dd>${deps.publicUrl ?? 'not set'}</dd>
 <dt>Email account</dt><dd>${account}</dd><dt>Calls a minute</dt><dd>${deps.sendsPerMinute ?? '–'}</dd>
 <dt>Personal data</dt><dd>${hidePersonalData ? 'masked for readers' : 'shown to readers'}</dd>
+<dt>A resend takes</dt><dd>${secondPerson ? 'two people' : 'one person'}</dd>
 ${Object.entries(limits).map(([name, value]) => html`<dt>limits.${name}</dt><dd>${String(value)}</dd>`)}</dl>
 ${warnings.length > 0 && html`<h2>Warnings</h2><ul>${warnings.map((warning) => html`<li>${warning}</li>`)}</ul>`}
 <h2>Sources</h2>${sourcesOf(configured, visit)}<h2>Rules</h2>${

@@ -1,19 +1,18 @@
 import { type Request, Router } from 'express'
 import { z } from 'zod'
 import { reasonSchema } from '../../decide-send.ts'
-import { readRowId, rowFilter } from '../../filters.ts'
+import { readRowId } from '../../filters.ts'
 import { createPerson, listPeople, newPersonSchema, type PersonRow, personRoles, readPerson } from '../../people.ts'
 import { disablePerson, enablePerson, type PersonChange, setRole } from '../../person-changes.ts'
 import { createSignInLink, signInPath } from '../../sign-in-links.ts'
 import { type ActionAnswer, addAction, type Given, type Problem } from '../action.ts'
 import { actionForm, copyButton, errorSummary, field, pager, select, table } from '../components.ts'
-import { readFilter } from '../filter.ts'
 import { type Html, html } from '../html.ts'
 import type { Page } from '../layout.ts'
-import { missingPage, refusalPage, screen } from '../page.ts'
+import { missingPage, refusalPage } from '../page.ts'
 import type { ScreenDeps } from '../routes.ts'
-import { needsOperator, settingsPage, shownOnce } from '../settings-frame.ts'
-import { mayDecide, type Visit } from '../visit.ts'
+import { addOperatorPages, reasonField, rowsOf, settingsPage, shownOnce } from '../settings-frame.ts'
+import type { Visit } from '../visit.ts'
 
 const HERE = '/ops/settings/people'
 const LINK_MINUTES = 15
@@ -30,27 +29,17 @@ export function settingsPeopleScreen(deps: ScreenDeps): Router {
     return id === undefined ? undefined : readPerson(reads, id)
   }
   const page = async (visit: Visit, req: Request, problems: Problem[] = [], given: Given = {}): Promise<Page> => {
-    if (!mayDecide(visit)) return settingsPage(HERE, needsOperator('Seeing and changing who signs in'))
-    const { filter } = readFilter(req, rowFilter)
-    const { people, next_cursor } = await listPeople(reads, filter ?? { limit: 50 })
+    const { people, next_cursor } = await listPeople(reads, rowsOf(req))
     const list = listOf(people, visit)
     const main = html`${errorSummary(problems)}${list}${pager(visit.address, next_cursor)}<h2>Add a person</h2>${addForm(problems, given)}`
     return settingsPage(HERE, main, { status: problems.length > 0 ? 400 : 200 })
   }
   const onePage = async (visit: Visit, req: Request, problems: Problem[] = []): Promise<Page> => {
-    if (!mayDecide(visit)) return settingsPage(HERE, needsOperator('Seeing and changing who signs in'))
     const person = await personOf(req)
     return person ? personPage(person, visit, problems) : missing
   }
 
-  router.get(
-    HERE,
-    screen(deps, (visit, req) => page(visit, req)),
-  )
-  router.get(
-    `${HERE}/:id`,
-    screen(deps, (visit, req) => onePage(visit, req)),
-  )
+  addOperatorPages(router, deps, HERE, 'Seeing and changing who signs in', { list: page, one: onePage })
   addAction(router, deps, `${HERE}/add`, {
     roles: operators,
     body: newPersonSchema,
@@ -138,11 +127,9 @@ const text = (value: unknown) => (typeof value === 'string' ? value : undefined)
 
 function personPage(person: PersonRow, { view }: Visit, problems: Problem[]): Page {
   const { id, name, role, disabled_at } = person
-  const reason = (field_name: string) =>
-    field({ name: field_name, label: 'Reason', required: true, maxLength: 1_000, problems, hint: 'Kept in the audit, for ever.' })
   const roleForm = actionForm({
     action: `${HERE}/${id}/role`,
-    fields: html`${select({ name: 'role', label: 'Role', value: role, choices: roleChoices })}${reason('role_reason')}<button>Change the role</button>`,
+    fields: html`${select({ name: 'role', label: 'Role', value: role, choices: roleChoices })}${reasonField(problems, 'role_reason')}<button>Change the role</button>`,
     byApi: {
       method: 'POST',
       path: `/v1/people/${id}/role`,
@@ -153,7 +140,7 @@ function personPage(person: PersonRow, { view }: Visit, problems: Problem[]): Pa
   const verb = disabled_at ? 'enable' : 'disable'
   const endForm = actionForm({
     action: `${HERE}/${id}/${verb}`,
-    fields: html`${reason('reason')}<button class="${disabled_at ? 'main' : 'danger'}">${disabled_at ? 'Let them in again' : 'Disable, and sign out everywhere'}</button>`,
+    fields: html`${reasonField(problems)}<button class="${disabled_at ? 'main' : 'danger'}">${disabled_at ? 'Let them in again' : 'Disable, and sign out everywhere'}</button>`,
     byApi: {
       method: 'POST',
       path: `/v1/people/${id}/${verb}`,

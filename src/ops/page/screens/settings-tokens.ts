@@ -1,17 +1,16 @@
 import { type Request, Router } from 'express'
 import { z } from 'zod'
 import { reasonSchema } from '../../decide-send.ts'
-import { readRowId, rowFilter } from '../../filters.ts'
+import { readRowId } from '../../filters.ts'
 import { findToken, issueToken, listTokens, revokeToken, roles, type TokenRow, tokenLifetime, tokenName } from '../../tokens.ts'
 import { addAction, type Given, type Problem } from '../action.ts'
 import { actionForm, copyButton, errorSummary, field, pager, select, table } from '../components.ts'
-import { readFilter } from '../filter.ts'
 import { type Html, html, type Part } from '../html.ts'
 import type { Page } from '../layout.ts'
-import { missingPage, screen } from '../page.ts'
+import { missingPage } from '../page.ts'
 import type { ScreenDeps } from '../routes.ts'
-import { needsOperator, settingsPage, shownOnce } from '../settings-frame.ts'
-import { mayDecide, type Visit } from '../visit.ts'
+import { addOperatorPages, reasonField, rowsOf, settingsPage, shownOnce } from '../settings-frame.ts'
+import type { Visit } from '../visit.ts'
 
 const HERE = '/ops/settings/tokens'
 const operators = ['operator'] as const
@@ -33,27 +32,17 @@ export function settingsTokensScreen(deps: ScreenDeps): Router {
   const router = Router({ caseSensitive: true, strict: true })
   const { pool, reads, now } = deps
   const page = async (visit: Visit, req: Request, problems: Problem[] = [], given: Given = {}): Promise<Page> => {
-    if (!mayDecide(visit)) return settingsPage(HERE, needsOperator('Seeing, making and revoking tokens'))
-    const { filter } = readFilter(req, rowFilter)
-    const { tokens, next_cursor } = await listTokens(reads, filter ?? { limit: 50 })
+    const { tokens, next_cursor } = await listTokens(reads, rowsOf(req))
     const main = html`${errorSummary(problems)}${tokens.length === 0 ? html`<p>No token yet.</p>` : listOf(tokens, visit)}${pager(visit.address, next_cursor)}<h2>Make a token</h2>${makeForm(problems, given)}`
     return settingsPage(HERE, main, { status: problems.length > 0 ? 400 : 200 })
   }
   const onePage = async (visit: Visit, req: Request, problems: Problem[] = []): Promise<Page> => {
-    if (!mayDecide(visit)) return settingsPage(HERE, needsOperator('Seeing, making and revoking tokens'))
     const id = readRowId(String(req.params.id))
     const token = id === undefined ? undefined : await findToken(reads, id)
     return token ? tokenPage(token, visit, problems) : missing
   }
 
-  router.get(
-    HERE,
-    screen(deps, (visit, req) => page(visit, req)),
-  )
-  router.get(
-    `${HERE}/:id`,
-    screen(deps, (visit, req) => onePage(visit, req)),
-  )
+  addOperatorPages(router, deps, HERE, 'Seeing, making and revoking tokens', { list: page, one: onePage })
   addAction(router, deps, `${HERE}/make`, {
     roles: operators,
     body: z.strictObject({
@@ -130,7 +119,7 @@ function tokenPage(token: TokenRow, visit: Visit, problems: Problem[]): Page {
   const { view } = visit
   const revokeForm = actionForm({
     action: `${HERE}/${id}/revoke`,
-    fields: html`${field({ name: 'reason', label: 'Reason', required: true, maxLength: 1_000, problems, hint: 'Kept in the audit, for ever.' })}<button class="danger">Revoke</button>`,
+    fields: html`${reasonField(problems)}<button class="danger">Revoke</button>`,
     byApi: {
       method: 'POST',
       path: `/v1/tokens/${id}/revoke`,

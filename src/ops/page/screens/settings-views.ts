@@ -1,15 +1,14 @@
 import { Router } from 'express'
 import { z } from 'zod'
-import { readRowId, rowFilter } from '../../filters.ts'
+import { readRowId } from '../../filters.ts'
 import { type Mask, maskFor, namesAddress } from '../../personal-data.ts'
 import { deleteView, listViews, type ViewRow } from '../../views.ts'
 import { addAction } from '../action.ts'
 import { actionForm, pager, table } from '../components.ts'
-import { readFilter } from '../filter.ts'
 import { type Html, html } from '../html.ts'
 import { missingPage, screen } from '../page.ts'
 import type { ScreenDeps } from '../routes.ts'
-import { needsOperator, settingsPage } from '../settings-frame.ts'
+import { needsOperator, rowsOf, settingsPage } from '../settings-frame.ts'
 import { mayDecide, type Visit } from '../visit.ts'
 
 const HERE = '/ops/settings/views'
@@ -20,8 +19,7 @@ export function settingsViewsScreen(deps: ScreenDeps): Router {
   router.get(
     HERE,
     screen(deps, async (visit, req) => {
-      const { filter } = readFilter(req, rowFilter)
-      const { views, next_cursor } = await listViews(deps.reads, filter ?? { limit: 50 })
+      const { views, next_cursor } = await listViews(deps.reads, rowsOf(req))
       const mask = maskFor(visit.session.person.role, deps.config())
       const list =
         views.length === 0 ? html`<p>No view yet. A list with a filter has “Save as a view”.</p>` : listOf(views, visit, mask)
