@@ -199,7 +199,7 @@ describe('a job that fails', () => {
       // Whatever waits for another try need not wait long.
       await pool.query(`update pgboss.job set start_after = now() where state = 'retry'`)
       const { rows } = await pool.query<{ retries: number }>(
-        `select retry_count as retries from pgboss.job join webhook_events on webhook_events.id::text = data ->> 'event'
+        `select retry_count as retries from pgboss.job join webhook_events on webhook_events.id::text = data #>> '{events,0,0}'
          where event_id = $1 and pgboss.job.state = 'completed'`,
         [`evt_${id}`],
       )

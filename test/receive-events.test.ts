@@ -96,7 +96,7 @@ describe('a job', () => {
   const jobs = async () =>
     (
       await database.pool.query<{ name: string; event_id: string }>(
-        `select name, event_id from pgboss.job join webhook_events events on events.id = (data ->> 'event')::bigint order by events.id`,
+        `select name, event_id from pgboss.job join webhook_events events on events.id = any (array(select (part ->> 0)::bigint from jsonb_array_elements(data -> 'events') part)) order by events.id`,
       )
     ).rows.map((row) => `${row.name} ${row.event_id}`)
 

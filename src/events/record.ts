@@ -41,8 +41,8 @@ export function createRecorder(
   const batches = new Set<{ since: number }>()
   let _watch: NodeJS.Timeout | undefined
 
+  const isMuch = () => waiting.length >= SECOND_BATCH_FROM || waitingBytes >= MOST_BYTES_IN_BATCH
   const start = () => {
-    const isMuch = () => waiting.length >= SECOND_BATCH_FROM || waitingBytes >= MOST_BYTES_IN_BATCH
     while (waiting.length > 0 && (batches.size === 0 || (batches.size === 1 && isMuch()))) {
       const [oldest = { since: 0 }] = waiting
       const batch = takeBatch()
@@ -109,7 +109,8 @@ export function createRecorder(
         }
         waiting.push({ delivery, provider, since: performance.now(), resolve, reject })
         waitingBytes += delivery.body.length
-        startSoon()
+        if (isMuch()) start()
+        else startSoon()
         if (waiting.length > 0) _watch ??= setTimeout(refuseOld, 100)
       }),
     delayMs() {

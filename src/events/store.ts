@@ -73,6 +73,9 @@ const columns: readonly { name: string; type: string; of(item: Item): unknown }[
 ]
 const names = columns.map(({ name }) => name).join(', ')
 
+/** So many events of one source share a job where they come at once. They are processed one after the other. */
+const MOST_EVENTS_IN_JOB = 8
+
 /** The bodies and hashes of a batch come as one binary value each, `$1` and `$2`; arrays of what belongs to each event follow. */
 const FIRST_ARRAY = 3
 const arraysFrom = (first: number, types: readonly string[]) =>
@@ -119,9 +122,13 @@ export function insertStatements(eventJobsInsert: string, wake: string): InsertS
       where holds_several and sha256 in (select body_sha256 from inserted)
       order by sha256
       on conflict (sha256) do update set body = excluded.body where webhook_bodies.body is null
-    ), new_jobs as (
-      select json_build_object('event', inserted.id::text, 'request', given.request) as data, source
+    ), wanted as (
+      select inserted.id, source, request, (row_number() over (partition by source order by inserted.id) - 1) / ${MOST_EVENTS_IN_JOB} as part
       from inserted join given using (source, event_id) where inserted.status = 'pending'
+    ), new_jobs as (
+      -- A job costs more than an event.
+      select json_build_object('events', json_agg(json_build_array(id::text, request) order by id)) as data, source
+      from wanted group by source, part
     ), jobs as (${eventJobsInsert})
     select source, event_id, (select ${wake} where exists (select from new_jobs)) as woken from inserted`
   return { full, plain: `${plain} returning source, event_id` }

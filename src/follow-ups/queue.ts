@@ -118,16 +118,19 @@ async function insertOf(boss: PgBoss, queue: string): Promise<string> {
   return captured
 }
 
-/** What the unfinished jobs of a queue are about, as a set that is read once: row by row it would take backlog times backlog. */
-const withUnfinishedJob = (queue: string, field: string) =>
-  `(select data ->> '${field}' from pgboss.job where name = '${queue}' and state < 'completed' and data ->> '${field}' is not null)`
+/** The events that the jobs are about, as a table with `event`, `state` and `completed_on`. */
+export const EVENTS_OF_JOBS = `(select coalesce(part ->> 0, data ->> 'event') as event, state, completed_on
+  from pgboss.job left join lateral jsonb_array_elements(data -> 'events') as part on true where name = '${PROCESS_EVENT}')`
+
+// What has a job is a set that is read once: row by row it would take backlog times backlog.
 
 /** Sends that are due and have no unfinished job, oldest first. A trigger's own transaction makes both, so there is no age limit. */
 export async function findSendsWithoutJob(db: Db, limit: number): Promise<string[]> {
   const { rows } = await db.query<{ dedupe_key: string }>(
     `select dedupe_key from email_sends
      where (state = 'queued' or (state = 'rejected' and send_after is not null)) and (send_after is null or send_after <= now())
-       and dedupe_key not in ${withUnfinishedJob(SEND, 'key')}
+       and dedupe_key not in (
+         select data ->> 'key' from pgboss.job where name = '${SEND}' and state < 'completed' and data ->> 'key' is not null)
      order by queued_at limit $1 for no key update skip locked`,
     [limit],
   )
@@ -137,7 +140,8 @@ export async function findSendsWithoutJob(db: Db, limit: number): Promise<string
 /** Pending events without an unfinished job, oldest first. */
 export async function findEventsWithoutJob(db: Db): Promise<string[]> {
   const { rows } = await db.query<{ id: string }>(
-    `select id from webhook_events where status = 'pending' and id::text not in ${withUnfinishedJob(PROCESS_EVENT, 'event')}
+    `select id from webhook_events where status = 'pending'
+       and id::text not in (select event from ${EVENTS_OF_JOBS} jobs where state < 'completed' and event is not null)
      order by id limit 1000 for no key update skip locked`,
   )
   return rows.map((row) => row.id)
@@ -150,8 +154,11 @@ export interface Handlers {
   send(key: string, request: string | undefined): Promise<void>
 }
 
-/** What a job is about; a job of the version before has no request, one of a POST without an ID has null. */
+/** What a job is about; a request is the ID of the one that it goes back to. */
 interface JobData {
+  /** Events that came at once, each with its request. */
+  events?: [event: string, request: string | null][]
+  /** One that was here before. */
   event?: string
   key?: string
   request?: string | null
@@ -159,14 +166,23 @@ interface JobData {
 
 type Job = JobWithMetadata<JobData>
 
-/** Each place is a promise: those of events mostly wait for the network, where they wait at all. */
+/** Each place is a promise, of one event or send at a time: those of events mostly wait for the network, where they wait at all. */
 const EVENT_PLACES = { places: 64, placesOfGroup: 16 }
 const SEND_PLACES = { places: 8, placesOfGroup: 8 }
 /** For what no notice came of: a retry whose time has come, a lost connection. */
 const POLL_EVERY_MS = 1_000
 const KEEP_EVERY_MS = 4_000
 
-const requestOf = ({ request }: JobData) => (request ? { request } : {})
+interface Part {
+  /** Row of webhook_events, or key of a send. */
+  about: string
+  request: string | undefined
+}
+
+function partsOf({ events, event, key, request }: JobData): Part[] {
+  const parts = events ?? [[event ?? key ?? '', request ?? null] as const]
+  return parts.map(([about, request]) => ({ about, request: request ?? undefined }))
+}
 
 export interface Workers {
   /** Takes no new jobs, waits for the running ones at most this long, and gives the rest back. */
@@ -193,7 +209,7 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
   for (const [name, options] of Object.entries(queueOptions(retryDelayMs))) await boss.updateQueue(name, options)
 
   const onError = (error: unknown) => log.warn({ error }, 'job queue')
-  const open = (queue: string, places: typeof EVENT_PLACES, handle: (job: Job) => Promise<void>) =>
+  const open = (queue: string, places: typeof EVENT_PLACES, handle: (part: Part, job: Job) => Promise<void>) =>
     openLane<Job>({
       ...places,
       fetch: (batchSize, ignoreGroups) =>
@@ -203,14 +219,22 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
           ...(ignoreGroups.length > 0 && { ignoreGroups: [...ignoreGroups] }),
         }),
       async run(job) {
-        try {
-          await reached('job.fetched')
-          await handle(job)
-          await reached('job.before_complete')
-        } catch (error) {
-          log.warn({ error, queue, job: job.id, retries: job.retryCount, ...requestOf(job.data) }, 'job failed')
-          throw error
+        const errors: unknown[] = []
+        // One that fails doesn't keep the others from their turn: what is left of the job is tried again.
+        for (const part of partsOf(job.data)) {
+          try {
+            await reached('job.fetched')
+            await handle(part, job)
+            await reached('job.before_complete')
+          } catch (error) {
+            log.warn(
+              { error, queue, job: job.id, retries: job.retryCount, ...(part.request && { request: part.request }) },
+              'job failed',
+            )
+            errors.push(error)
+          }
         }
+        if (errors.length > 0) throw errors[0]
       },
       // As jobs, not as IDs: one that another worker has by now is left alone.
       async settle(completed, failed) {
@@ -223,15 +247,10 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
       keepEveryMs: KEEP_EVERY_MS,
     })
   const lanes: Record<string, Lane> = {
-    [PROCESS_EVENT]: open(PROCESS_EVENT, EVENT_PLACES, (job) =>
-      handlers.processEvent(
-        job.data.event ?? '',
-        job.retryCount >= job.retryLimit,
-        job.priority === BACKLOG_PRIORITY ? 'backlog' : 'fresh',
-        job.data.request ?? undefined,
-      ),
+    [PROCESS_EVENT]: open(PROCESS_EVENT, EVENT_PLACES, ({ about, request }, { retryCount, retryLimit, priority }) =>
+      handlers.processEvent(about, retryCount >= retryLimit, priority === BACKLOG_PRIORITY ? 'backlog' : 'fresh', request),
     ),
-    [SEND]: open(SEND, SEND_PLACES, (job) => handlers.send(job.data.key ?? '', job.data.request ?? undefined)),
+    [SEND]: open(SEND, SEND_PLACES, ({ about, request }) => handlers.send(about, request)),
   }
   const listener = listen(databaseUrl, (queue) => lanes[queue]?.look())
   return {

@@ -2,6 +2,8 @@
 // tables is seen as a whole. The tables of sends are read from end to end; of the events only what an index leads to, and those whose
 // follow-ups failed.
 
+import { EVENTS_OF_JOBS } from '../follow-ups/queue.ts'
+
 /** Something that must hold of all rows. */
 export interface Check {
   /** What is wrong. */
@@ -136,7 +138,7 @@ export const checks: readonly Check[] = [
     invariant: 'I6',
     // A job that has just ended may be replaced by the next sweep.
     sql: `select 'event:' || id as subject from webhook_events where status = 'pending' and received_at < now() - ${SWEEPS}
-      and id::text not in (select data ->> 'event' from pgboss.job where name = 'process-event' and data ->> 'event' is not null
+      and id::text not in (select event from ${EVENTS_OF_JOBS} jobs where event is not null
         and (state < 'completed' or completed_on > now() - ${SWEEPS}))`,
   },
   {

@@ -1,5 +1,6 @@
 import type { Db } from '../db.ts'
 import { findIdBounds } from '../events/id-bounds.ts'
+import { EVENTS_OF_JOBS } from '../follow-ups/queue.ts'
 import { type Status, statuses } from '../sends/lifecycle.ts'
 import { ackQuantiles } from './ack-times.ts'
 import { findProcesses } from './processes.ts'
@@ -92,7 +93,7 @@ export async function findProcessing(db: Db, now: Date): Promise<ProcessingFacts
 async function countOrphans(db: Db, receivedBefore: Date): Promise<number | null> {
   const { rows } = await db.query<{ orphans: number | null }>(
     `with jobs as materialized (
-       select data ->> 'event' as event from pgboss.job where name = 'process-event' and state < 'completed' limit ${MOST_JOBS + 1}
+       select event from ${EVENTS_OF_JOBS} jobs where state < 'completed' limit ${MOST_JOBS + 1}
      )
      select case when (select count(*) from jobs) <= ${MOST_JOBS} then (
        select count(*)::int from (select id from webhook_events where status = 'pending' and received_at < $1 order by id limit 1000) waiting

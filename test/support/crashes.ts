@@ -21,7 +21,7 @@ export const crashPoints = {
   'ingest.read': code('ingest.read'),
   'ingest.verified': code('ingest.verified'),
   'ingest.inserted': { at: 'insert', end: 'sent' },
-  'ingest.commit_sent': commit(/^insert-events /),
+  'ingest.commit_sent': commit(/^insert-events/),
   'ingest.committed': code('ingest.committed'),
   'ingest.acked': code('ingest.acked'),
   'job.fetched': code('job.fetched'),

@@ -198,7 +198,7 @@ export async function storedEvents({ pool }: TestDatabase): Promise<EventRow[]> 
 export async function countRows({ pool }: TestDatabase) {
   const { rows } = await pool.query<{ events: number; bodies: number; conflicts: number; jobs: number; sends: number }>(
     `select (select count(*)::int from webhook_events) as events, (select count(*)::int from webhook_bodies) as bodies,
-       (select count(*)::int from webhook_conflicts) as conflicts, (select count(*)::int from pgboss.job) as jobs,
+       (select count(*)::int from webhook_conflicts) as conflicts, (select coalesce(sum(coalesce(jsonb_array_length(data -> 'events'), 1)), 0)::int from pgboss.job) as jobs,
        (select count(*)::int from email_sends) as sends`,
   )
   return rows[0]

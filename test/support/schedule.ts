@@ -151,12 +151,16 @@ async function playSteps(stage: Stage, seed: number): Promise<Played> {
   interface Job {
     id: string
     key: string | null
-    event: string | null
+    /** Empty in a job that sends. */
+    events: string[]
   }
   const dueJobs = async (): Promise<Job[]> => {
     const { rows } = await pool.query<Job>(
-      `select id, data ->> 'key' as key, data ->> 'event' as event from pgboss.job where state < 'completed' and start_after <= now()
-       order by data ->> 'key', (data ->> 'event')::int, start_after, created_on, id`,
+      `select id, data ->> 'key' as key, array(
+           select part ->> 0 from jsonb_array_elements(data -> 'events') part union all select data ->> 'event' where data ? 'event'
+         ) as events
+       from pgboss.job where state < 'completed' and start_after <= now()
+       order by data ->> 'key', 3, start_after, created_on, id`,
     )
     return rows
   }
@@ -167,7 +171,7 @@ async function playSteps(stage: Stage, seed: number): Promise<Played> {
     const lost = crash instanceof RegExp
     if (lost) void line.loseCommitOf(crash)
     const run = async () => {
-      await (lost ? unsure : service).process(job.event ?? '')
+      for (const event of job.events) await (lost ? unsure : service).process(event)
       await complete(job)
       return 'done'
     }
@@ -175,7 +179,7 @@ async function playSteps(stage: Stage, seed: number): Promise<Played> {
       Promise.all(Array.from({ length: workers }, () => run().catch(() => 'failed'))),
     )
     line.mend()
-    steps.push(`process event ${job.event}${crash ? `, crash at ${crash}` : ''} → ${ends.sort().join(' ')}`)
+    steps.push(`process event ${job.events.join(' and ')}${crash ? `, crash at ${crash}` : ''} → ${ends.sort().join(' ')}`)
   }
 
   const sweep = async (crash?: RegExp) => {
@@ -306,7 +310,7 @@ async function playSteps(stage: Stage, seed: number): Promise<Played> {
   }
 
   const eventJob = async () => {
-    const job = pick((await dueJobs()).filter(({ event }) => event !== null))
+    const job = pick((await dueJobs()).filter(({ events }) => events.length > 0))
     const crash = weighted<FaultPoint | RegExp | undefined>([
       [80, undefined],
       [8, 'settle.locked'],
@@ -320,7 +324,7 @@ async function playSteps(stage: Stage, seed: number): Promise<Played> {
   const loseJob = async () => {
     const job = pick(await dueJobs())
     if (job) await pool.query('delete from pgboss.job where id = $1', [job.id])
-    if (job) steps.push(`the job of ${job.key ?? job.event} is lost`)
+    if (job) steps.push(`the job of ${job.key ?? job.events.join(' and ')} is lost`)
   }
 
   const replay = async () => {
@@ -363,7 +367,7 @@ async function playSteps(stage: Stage, seed: number): Promise<Played> {
   ]
   for (const fact of facts) await payment(fact)
   // Most facts are processed by now: what may go wrong most is yet to come.
-  for (const job of await dueJobs()) if (job.event !== null && chance(70)) await process(job, 1)
+  for (const job of await dueJobs()) if (job.events.length > 0 && chance(70)) await process(job, 1)
   for (let left = 30 + below(30); left > 0; ) {
     const before = steps.length
     await weighted(moves)()
@@ -397,7 +401,7 @@ async function playSteps(stage: Stage, seed: number): Promise<Played> {
       const isSwept = await sweep()
       const due = await dueJobs()
       for (const job of due) {
-        if (job.event !== null) await process(job, 1)
+        if (job.events.length > 0) await process(job, 1)
         else if (job.key !== null) {
           await sendOnce({ ...deps, call }, job.key)
           await complete(job)
