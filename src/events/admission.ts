@@ -14,7 +14,8 @@ export interface Admission {
   enter(source: Source, bytes: number): (() => void) | undefined
 }
 
-const USUAL: AdmissionLimits = { requests: 1_024, bytes: 64 * 1024 * 1024, requestsInCalm: 256 }
+/** More requests than there can be connections, so that one source alone is bound by its delay: what comes in time is no overload. */
+const USUAL: AdmissionLimits = { requests: 4_096, bytes: 64 * 1024 * 1024, requestsInCalm: 256 }
 
 /** What waits longer for its commit, with many behind it, tells that more comes in than storage takes. */
 const LONGEST_DELAY_MS = 200

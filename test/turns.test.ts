@@ -1,0 +1,48 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { createTurns } from '../src/events/turns.ts'
+
+test('I18 a turn of the event loop does so much, the next ones the rest, in the order in which it came', async () => {
+  const turn = createTurns(3)
+  const done: number[] = []
+  const all = Promise.all(
+    [1, 2, 3, 4, 5, 6, 7, 8].map(async (number) => {
+      await turn()
+      done.push(number)
+    }),
+  )
+
+  await Promise.resolve()
+  expect(done).toEqual([1, 2, 3])
+  await nextTurn()
+  expect(done).toEqual([1, 2, 3, 4, 5, 6])
+  await all
+  expect(done).toEqual([1, 2, 3, 4, 5, 6, 7, 8])
+})
+
+test('I18 what comes while others wait has no turn before them', async () => {
+  const turn = createTurns(1)
+  expect(turn()).toBeUndefined()
+  const second = turn()
+  const third = turn()
+  const order: string[] = []
+  void second?.then(() => order.push('second'))
+
+  await nextTurn()
+  void turn()?.then(() => order.push('fourth'))
+  void third?.then(() => order.push('third'))
+  await nextTurn()
+  await nextTurn()
+  await nextTurn()
+
+  expect(order).toEqual(['second', 'third', 'fourth'])
+})
+
+test('one that comes alone has its turn at once, also in a later turn', async () => {
+  const turn = createTurns(1)
+
+  expect(turn()).toBeUndefined()
+  await nextTurn()
+  await nextTurn()
+  expect(turn()).toBeUndefined()
+})
