@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { createTurns } from '../src/events/turns.ts'
 
 test('I18 a turn of the event loop does so much, the next ones the rest, in the order in which it came', async () => {
-  const turn = createTurns(3)
+  const { take: turn } = createTurns(3)
   const done: number[] = []
   const all = Promise.all(
     [1, 2, 3, 4, 5, 6, 7, 8].map(async (number) => {
@@ -21,7 +21,7 @@ test('I18 a turn of the event loop does so much, the next ones the rest, in the 
 })
 
 test('I18 what comes while others wait has no turn before them', async () => {
-  const turn = createTurns(1)
+  const { take: turn } = createTurns(1)
   expect(turn()).toBeUndefined()
   const second = turn()
   const third = turn()
@@ -38,8 +38,21 @@ test('I18 what comes while others wait has no turn before them', async () => {
   expect(order).toEqual(['second', 'third', 'fourth'])
 })
 
+test('I18 what waits for its turn is seen to wait, so that more of it can be refused', async () => {
+  const { take, delayMs } = createTurns(1)
+  expect(take()).toBeUndefined()
+  expect(delayMs()).toBe(0)
+  const last = take()
+  const since = performance.now()
+  while (performance.now() - since < 5);
+
+  expect(delayMs()).toBeGreaterThanOrEqual(5)
+  await last
+  expect(delayMs()).toBe(0)
+})
+
 test('one that comes alone has its turn at once, also in a later turn', async () => {
-  const turn = createTurns(1)
+  const { take: turn } = createTurns(1)
 
   expect(turn()).toBeUndefined()
   await nextTurn()

@@ -17,7 +17,7 @@ export interface Admission {
 /** More requests than there can be connections, so that one source alone is bound by its delay: what comes in time is no overload. */
 const USUAL: AdmissionLimits = { requests: 4_096, bytes: 64 * 1024 * 1024, requestsInCalm: 256 }
 
-/** What waits longer for its commit, with many behind it, tells that more comes in than storage takes. */
+/** What waits longer, with many behind it, tells that more comes in than is got through. */
 const LONGEST_DELAY_MS = 200
 
 /** What is kept free for the sources whose providers don't deliver again by themselves, so that they are refused last. */

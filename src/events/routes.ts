@@ -35,11 +35,11 @@ export type Acknowledge = (source: Source, req: IncomingMessage, res: ServerResp
 
 /** 2xx means committed, 401 never says why, and nothing is kept of what isn't verified. */
 export function createAcknowledge(deps: EventRoutesDeps): Acknowledge {
-  const admission = createAdmission(deps.recorder.delayMs, deps.mostUnderWay)
+  const turns = createTurns(MOST_IN_TURN)
+  const admission = createAdmission(() => Math.max(turns.delayMs(), deps.recorder.delayMs()), deps.mostUnderWay)
   const shedding = createShedding((source, requests) =>
     deps.log.warn({ source, result: 'overloaded', requests }, 'webhooks refused'),
   )
-  const turn = createTurns(MOST_IN_TURN)
   return async (source, req, res, requestId) => {
     const started = performance.now()
     const report = (result: string, facts: object = {}, level: 'info' | 'warn' = 'info') => {
@@ -79,7 +79,7 @@ export function createAcknowledge(deps: EventRoutesDeps): Acknowledge {
     }
 
     await reached('ingest.read')
-    await turn()
+    await turns.take()
     const request = { headers: req.headersDistinct, body, query: queryOf(req) }
     const received = await receive(deps, source, request, requestId).catch(asValue(NotRecorded))
     if (received instanceof NotRecorded) {

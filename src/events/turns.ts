@@ -1,10 +1,17 @@
 /**
  * Lets so much be done in a turn of the event loop, and the rest in the next ones: Node accepts one new connection in a turn, and looks at
- * its timers once. Resolves when it is one's turn, at once where it is; undefined instead of a promise then.
+ * its timers once.
  */
-export function createTurns(most: number): () => Promise<void> | undefined {
+export interface Turns {
+  /** Resolves when it is one's turn; undefined where it is at once. */
+  take(): Promise<void> | undefined
+  /** For how many milliseconds the first has been waiting for its turn; 0 without one. */
+  delayMs(): number
+}
+
+export function createTurns(most: number): Turns {
   let left = most
-  let waiting: (() => void)[] = []
+  let waiting: { since: number; go(): void }[] = []
   let isPlanned = false
 
   const begin = () => {
@@ -12,7 +19,7 @@ export function createTurns(most: number): () => Promise<void> | undefined {
     left = Math.max(0, most - waiting.length)
     const now = waiting.slice(0, most)
     waiting = waiting.slice(most)
-    for (const go of now) go()
+    for (const { go } of now) go()
     if (left < most) plan()
   }
   const plan = () => {
@@ -20,12 +27,15 @@ export function createTurns(most: number): () => Promise<void> | undefined {
     isPlanned = true
     setImmediate(begin)
   }
-  return () => {
-    plan()
-    if (left > 0) {
-      left -= 1
-      return undefined
-    }
-    return new Promise((go) => waiting.push(go))
+  return {
+    take() {
+      plan()
+      if (left > 0) {
+        left -= 1
+        return undefined
+      }
+      return new Promise((go) => waiting.push({ since: performance.now(), go }))
+    },
+    delayMs: () => (waiting[0] ? performance.now() - waiting[0].since : 0),
   }
 }
