@@ -237,3 +237,68 @@ async function isStopping(): Promise<string> {
   }, 'it listens no more')
   return 'still running'
 }
+
+/** A job that three events share, as those that come at once do. */
+async function shareJob(): Promise<void> {
+  await pool.query('delete from pgboss.job')
+  await inTransaction(pool, (tx) => jobs.enqueueEvents(tx, ['501']))
+  await pool.query(
+    `update pgboss.job set data = '{"events":[["501","request-1"],["502",null],["503","request-3"]]}', group_id = 'shop'`,
+  )
+}
+
+test('I6 what is left of a shared job after its first try gets jobs of its own, with their requests', async () => {
+  await shareJob()
+  const begun: string[] = []
+  const workers = await startWorkers(
+    url,
+    {
+      processEvent: async (event, _isLastTry, _urgency, request) => {
+        begun.push(`${event} ${request}`)
+        if (event === '502' && begun.length < 4) throw new Error('not yet')
+      },
+      send: async () => undefined,
+    },
+    1_000,
+    log,
+  )
+  const { rows } = await until(async () => {
+    await pool.query(`update pgboss.job set start_after = now() where state = 'retry'`)
+    const found = await pool.query<{ about: string }>(
+      `select coalesce(data ->> 'event', 'shared') || ' ' || group_id || ' ' || retry_count as about from pgboss.job where state = 'completed' order by 1`,
+    )
+    return found.rows.length === 4 ? found : undefined
+  }, 'all are done')
+  await workers.stop(1_000)
+
+  expect(rows.map(({ about }) => about)).toEqual(['501 shop 0', '502 shop 0', '503 shop 0', 'shared shop 1'])
+  expect(begun.slice(0, 3)).toEqual(['501 request-1', '502 undefined', '503 request-3'])
+  expect(begun.slice(3).sort()).toEqual(['501 request-1', '502 undefined', '503 request-3'])
+  await pool.query('delete from pgboss.job')
+})
+
+test('I6 a worker that stops begins no further event of a shared job, and gives it back', async () => {
+  await shareJob()
+  const hanging = Promise.withResolvers<void>()
+  const begun: string[] = []
+  const workers = await startWorkers(
+    url,
+    {
+      processEvent: async (event) => {
+        begun.push(event)
+        await hanging.promise
+      },
+      send: async () => undefined,
+    },
+    1_000,
+    log,
+  )
+  await until(() => begun.length === 1, 'the first is begun')
+  const stopped = workers.stop(5_000)
+  hanging.resolve()
+  await stopped
+
+  expect(begun).toEqual(['501'])
+  expect((await pool.query('select state from pgboss.job')).rows).toEqual([{ state: 'retry' }])
+  await pool.query('delete from pgboss.job')
+})

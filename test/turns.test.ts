@@ -7,7 +7,7 @@ test('I18 a turn of the event loop does so much, the next ones the rest, in the 
   const done: number[] = []
   const all = Promise.all(
     [1, 2, 3, 4, 5, 6, 7, 8].map(async (number) => {
-      await turn()
+      await turn()?.turn
       done.push(number)
     }),
   )
@@ -26,11 +26,11 @@ test('I18 what comes while others wait has no turn before them', async () => {
   const second = turn()
   const third = turn()
   const order: string[] = []
-  void second?.then(() => order.push('second'))
+  void second?.turn.then(() => order.push('second'))
 
   await nextTurn()
-  void turn()?.then(() => order.push('fourth'))
-  void third?.then(() => order.push('third'))
+  void turn()?.turn.then(() => order.push('fourth'))
+  void third?.turn.then(() => order.push('third'))
   await nextTurn()
   await nextTurn()
   await nextTurn()
@@ -47,7 +47,20 @@ test('I18 what waits for its turn is seen to wait, so that more of it can be ref
   while (performance.now() - since < 5);
 
   expect(delayMs()).toBeGreaterThanOrEqual(5)
-  await last
+  await last?.turn
+  expect(delayMs()).toBe(0)
+})
+
+test('I18 what is dropped waits no longer, and takes no turn of another', async () => {
+  const { take, delayMs } = createTurns(1)
+  expect(take()).toBeUndefined()
+  const [dropped, kept] = [take(), take()]
+  dropped?.drop()
+
+  await expect(dropped?.turn).resolves.toBe(false)
+  await nextTurn()
+  dropped?.drop()
+  await expect(kept?.turn).resolves.toBe(true)
   expect(delayMs()).toBe(0)
 })
 

@@ -79,7 +79,14 @@ export function createAcknowledge(deps: EventRoutesDeps): Acknowledge {
     }
 
     await reached('ingest.read')
-    await turns.take()
+    const wait = turns.take()
+    if (wait) {
+      // Whoever doesn't wait for the answer delivers again; what they sent must not wait without the place that they gave back.
+      if (res.closed) wait.drop()
+      else res.once('close', wait.drop)
+      if (!(await wait.turn)) return report('aborted')
+      res.off('close', wait.drop)
+    }
     const request = { headers: req.headersDistinct, body, query: queryOf(req) }
     const received = await receive(deps, source, request, requestId).catch(asValue(NotRecorded))
     if (received instanceof NotRecorded) {

@@ -3,23 +3,34 @@
  * its timers once.
  */
 export interface Turns {
-  /** Resolves when it is one's turn; undefined where it is at once. */
-  take(): Promise<void> | undefined
+  /** Asks for a turn; undefined where it is one's turn at once. */
+  take(): Wait | undefined
   /** For how many milliseconds the first has been waiting for its turn; 0 without one. */
   delayMs(): number
 }
 
+export interface Wait {
+  /** Resolves with true when it is one's turn, with false when it was dropped. */
+  turn: Promise<boolean>
+  /** Doesn't want it any more, and holds nothing from now on. */
+  drop(): void
+}
+
 export function createTurns(most: number): Turns {
   let left = most
-  let waiting: { since: number; go(): void }[] = []
+  // In the order in which they came.
+  const waiting = new Set<{ since: number; end(isTurn: boolean): void }>()
   let isPlanned = false
 
   const begin = () => {
     isPlanned = false
-    left = Math.max(0, most - waiting.length)
-    const now = waiting.slice(0, most)
-    waiting = waiting.slice(most)
-    for (const { go } of now) go()
+    left = most
+    for (const one of waiting) {
+      if (left === 0) break
+      left -= 1
+      waiting.delete(one)
+      one.end(true)
+    }
     if (left < most) plan()
   }
   const plan = () => {
@@ -34,8 +45,19 @@ export function createTurns(most: number): Turns {
         left -= 1
         return undefined
       }
-      return new Promise((go) => waiting.push({ since: performance.now(), go }))
+      const { promise, resolve } = Promise.withResolvers<boolean>()
+      const one = { since: performance.now(), end: resolve }
+      waiting.add(one)
+      return {
+        turn: promise,
+        drop() {
+          if (waiting.delete(one)) resolve(false)
+        },
+      }
     },
-    delayMs: () => (waiting[0] ? performance.now() - waiting[0].since : 0),
+    delayMs() {
+      for (const { since } of waiting) return performance.now() - since
+      return 0
+    },
   }
 }

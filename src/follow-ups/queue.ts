@@ -208,7 +208,16 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
   await boss.start()
   for (const [name, options] of Object.entries(queueOptions(retryDelayMs))) await boss.updateQueue(name, options)
 
+  let isStopping = false
   const onError = (error: unknown) => log.warn({ error }, 'job queue')
+  const divide = async ({ priority, groupId }: Job, parts: readonly Part[]): Promise<void> => {
+    const jobs = parts.map(({ about, request }) => ({
+      data: { event: about, request },
+      priority,
+      ...(groupId && { group: { id: groupId } }),
+    }))
+    await boss.insert(PROCESS_EVENT, jobs)
+  }
   const open = (queue: string, places: typeof EVENT_PLACES, handle: (part: Part, job: Job) => Promise<void>) =>
     openLane<Job>({
       ...places,
@@ -219,9 +228,12 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
           ...(ignoreGroups.length > 0 && { ignoreGroups: [...ignoreGroups] }),
         }),
       async run(job) {
+        const parts = partsOf(job.data)
+        // What is left of one that several share then fails, ends and waits for itself.
+        if (parts.length > 1 && job.retryCount > 0) return divide(job, parts)
         const errors: unknown[] = []
-        // One that fails doesn't keep the others from their turn: what is left of the job is tried again.
-        for (const part of partsOf(job.data)) {
+        for (const [index, part] of parts.entries()) {
+          if (isStopping && index > 0) throw new Error('the worker stops: the rest is for others')
           try {
             await reached('job.fetched')
             await handle(part, job)
@@ -255,6 +267,7 @@ export async function startWorkers(databaseUrl: string, handlers: Handlers, retr
   const listener = listen(databaseUrl, (queue) => lanes[queue]?.look())
   return {
     async stop(timeoutMs) {
+      isStopping = true
       listener.close()
       await Promise.all(Object.values(lanes).map((lane) => lane.stop(timeoutMs)))
       await boss.stop({ graceful: false })
