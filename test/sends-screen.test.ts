@@ -96,7 +96,7 @@ describe('the list of sends', () => {
     const day = '?q=zones&since=2026-10-25&until=2026-10-26'
 
     const typed = await get(`/ops/sends${day}`)
-    const given = await get('/ops/sends?q=zones&since=2026-10-25T00:30:00Z&until=2026-10-25T23:00:00Z')
+    const given = await get('/ops/sends?q=zones&since=2026-10-25T01:30:00Z&until=2026-10-25T23:00:00Z')
     const reader = await get(`/ops/sends${day}`, 'reader')
 
     expect(rowsOf(typed.text)).toEqual(['zones:2', 'zones:1'])
@@ -107,7 +107,7 @@ describe('the list of sends', () => {
     expect(typed.text).toContain(
       '/v1/sends?q=zones&amp;since=2026-10-24T22%3A00%3A00.000Z&amp;until=2026-10-25T23%3A00%3A00.000Z',
     )
-    expect(given.text).toContain('<option value="2026-10-25T00:30:00Z" selected>2026-10-25 02:30:00 UTC+02:00</option>')
+    expect(given.text).toContain('<option value="2026-10-25T01:30:00Z" selected>2026-10-25 02:30:00 UTC+01:00</option>')
     expect(given.text).toMatch(/<input id="field-until"[^>]* value="2026-10-26 00:00:00"/)
     expect(rowsOf(given.text)).toEqual(['zones:2'])
     // Whose zone is UTC.
