@@ -270,6 +270,33 @@ describe('views', () => {
     expect(asSaved.text).toContain(`<input type="hidden" name="view" value="${view}">`)
   })
 
+  test('have instants for times, so that all see the same rows, and stay themselves when the form shows them in local form', async () => {
+    const setZone = (zone: string) =>
+      pool.query(`update people set settings = jsonb_build_object('timeZone', $1::text) where name = 'mia'`, [zone])
+    const named = (view: string, times: string) => get(`/ops/sends?${times}&view=${view}`)
+    await setZone('America/New_York')
+    const list = (await get('/ops/sends?since=2026-11-28&until=2026-11-29+22%3A00')).text
+
+    const saved = await save({
+      name: 'Zoned',
+      query: /name="query" value="([^"]*)"/.exec(list)?.[1]?.replaceAll('&amp;', '&') ?? '',
+    })
+
+    const [, view = ''] = /view=(\d+)/.exec(String(saved.headers.location)) ?? []
+    const instants = 'since=2026-11-28T05%3A00%3A00.000Z&until=2026-11-30T03%3A00%3A00.000Z'
+    expect(list).toContain(`data-copy="address" data-address="/ops/sends?${instants.replace('&', '&amp;')}" hidden>Copy link<`)
+    expect((await pool.query(`select query from saved_views where name = 'Zoned'`)).rows).toEqual([{ query: instants }])
+    await setZone('Europe/Berlin')
+    const asSaved = (await named(view, instants)).text
+    expect(asSaved).toMatch(/<input id="field-until"[^>]* value="2026-11-30 04:00:00"/)
+    expect(asSaved).toContain('Zoned</a>')
+    const shown = await named(view, 'since=2026-11-28T05%3A00%3A00.000Z&until=2026-11-30+04%3A00%3A00')
+    expect(shown.text).toContain('Zoned</a>')
+    const changed = await named(view, 'since=2026-11-28T05%3A00%3A00.000Z&until=2026-11-30+04%3A00%3A01')
+    expect(changed.text).toContain('Zoned (changed)</a>')
+    await pool.query(`update people set settings = '{}' where name = 'mia'`)
+  })
+
   test('are replaced by a change under their own name, never under that of another', async () => {
     const id = async (name: string) => (await pool.query(`select id from saved_views where name = $1`, [name])).rows[0]?.id
     await save({ name: 'One', query: 'status=sent' })

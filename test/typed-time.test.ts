@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { shownTime, typedTime } from '../src/ops/page/typed-time.ts'
+import { sharedTime, shownTime, typedTime } from '../src/ops/page/typed-time.ts'
 
 const NOW = new Date('2026-01-10T12:00:00Z')
 
@@ -69,9 +69,28 @@ test.each([
   expect(shownTime(text, 'Europe/Berlin')).toBe(shown)
 })
 
-test.each(['24h', '2026-11-29', '2026-11-29 22:00', '2026-11-29T22:00:00.123Z', '2026-13-01T00:00:00Z', 'x'])(
-  '%s is shown as it came',
-  (text) => {
-    expect(shownTime(text, 'Europe/Berlin')).toBe(text)
-  },
-)
+test.each([
+  '24h',
+  '2026-11-29',
+  '2026-11-29 22:00',
+  '2026-11-29T22:00:00.123Z',
+  '2026-13-01T00:00:00Z',
+  '2026-02-30T00:00:00Z',
+  'x',
+])('%s is shown as it came', (text) => {
+  expect(shownTime(text, 'Europe/Berlin')).toBe(text)
+})
+
+test.each([
+  ['2026-11-29 22:00', '2026-11-29T21:00:00.000Z'],
+  ['2026-11-29', '2026-11-28T23:00:00.000Z'],
+  // Several ways to write one instant are the same to who compares them.
+  ['2026-11-29T22:00:00+01:00', '2026-11-29T21:00:00.000Z'],
+  ['2026-11-29T21:00:00Z', '2026-11-29T21:00:00.000Z'],
+  ['2026-11-29T21:00', '2026-11-29T21:00:00.000Z'],
+  ['2026-11-29T21:00:00.123Z', '2026-11-29T21:00:00.123Z'],
+  ['24h', '24h'],
+  ['2026-02-30T00:00:00Z', '2026-02-30T00:00:00Z'],
+])('%s of Europe/Berlin is shared as %s', (text, expected) => {
+  expect(sharedTime(text, 'Europe/Berlin', NOW)).toBe(expected)
+})

@@ -8,7 +8,7 @@ import { countSends, listSends } from '../../send-queries.ts'
 import { countText, sendLabels } from '../../words.ts'
 import { boosted, byApiDetails, copyButton, errorSummary, field, live, pager, select } from '../components.ts'
 import { sendCsv } from '../csv.ts'
-import { addressWith, type ReadFilter, readFilter, timeField } from '../filter.ts'
+import { addressWith, copyLink, type ReadFilter, readFilter, timeField } from '../filter.ts'
 import { type Html, html, type Part } from '../html.ts'
 import { type Asked, noHitPart } from '../no-hit.ts'
 import { refusalPage, screen, sendPage } from '../page.ts'
@@ -137,7 +137,7 @@ function takeAway(
   const origin = publicUrl === undefined ? `${req.protocol}://${req.get('host')}` : new URL(publicUrl).origin
   const path = `/v1/sends${queryOf(called)}`
   return {
-    actions: html`<div class="actions"><a class="button quiet" href="/ops/sends.csv${queryOf(kept)}">Export CSV</a>${copyButton('address', 'Copy link')}${copyButton(
+    actions: html`<div class="actions"><a class="button quiet" href="/ops/sends.csv${queryOf(kept)}">Export CSV</a>${copyLink(visit)}${copyButton(
       `${origin}/ops/sends${queryOf(fixed)}`,
       'Copy link, fixed times',
     )}${copyButton(`curl -sS "$ONCEHOOK_URL${path}" -H "Authorization: Bearer $ONCEHOOK_TOKEN"`, 'Copy curl')}</div>`,
