@@ -116,11 +116,15 @@ describe('the list of sends', () => {
   })
 
   test('says of a filter that is wrong what is wrong with it, and keeps it', async () => {
-    const { status, text } = await get('/ops/sends?since=yesterday&q=kept&nonsense=1&cursor=x')
+    const { status, text } = await get('/ops/sends?since=yesterday&unknown_since=once&q=kept&nonsense=1&cursor=x')
 
     expect(status).toBe(400)
     expect(text).toContain('<title>Error: Sends')
-    expect(text).toContain('<a href="#field-since">since: must be an ISO 8601 time, or like 30m, 24h or 7d</a>')
+    expect(text).toContain('<a href="#field-since">Asked for: must be a time like 24h, 7d or 2026-11-29 22:00</a>')
+    expect(text).toContain(
+      '<a href="#field-unknown_since">A call unknown since: must be a time like 24h, 7d or 2026-11-29 22:00</a>',
+    )
+    expect(text).toContain('<p class="error" id="error-unknown_since">must be a time like 24h, 7d or 2026-11-29 22:00</p>')
     expect(text).toContain('nonsense: unknown field')
     expect(text).toMatch(/<input id="field-q"[^>]* value="kept"/)
   })

@@ -6,7 +6,7 @@ import { maskFor } from '../../personal-data.ts'
 import { countText, eventLabels } from '../../words.ts'
 import { actionForm, boosted, errorSummary, eventTag, field, pager, select, table } from '../components.ts'
 import { sendCsv } from '../csv.ts'
-import { addressWith, copyLink, type ReadFilter, readFilter, timeField } from '../filter.ts'
+import { addressWith, copyLink, type ReadFilter, readFilter, timeField, timeLabels } from '../filter.ts'
 import { attribute, type Html, html, type Part } from '../html.ts'
 import { lastNight } from '../nights.ts'
 import { refusalPage, screen, sendPage } from '../page.ts'
@@ -26,7 +26,7 @@ export function eventsScreen(deps: ScreenDeps): Router {
       const read = readFilter(req, schema, mask, visit.view)
       const heading = html`<div class="title"><h1>Events</h1>${usualFilters(visit)}</div>${await viewBar(deps, 'events', visit)}`
       if (!read.filter) {
-        const main = html`${heading}${errorSummary(read.problems)}${filterForm(deps, read, visit)}`
+        const main = html`${heading}${errorSummary(read.problems, { labels: timeLabels })}${filterForm(deps, read, visit)}`
         return { title: 'Error: Events', place: 'events', status: 400, main }
       }
       const { events, next_cursor } = mask.apply(await listEvents(deps.reads, read.filter))
