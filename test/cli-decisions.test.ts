@@ -380,11 +380,31 @@ test('audit list shows who changed what and why in a table, in the words of the 
   })
   for (const [action, found] of [
     ['abandoned', '1 change\n'],
+    ['Abandoned', '1 change\n'],
     ['not sent, left so', '1 change\n'],
+    ['Not sent, LEFT so', '1 change\n'],
     ['send it again', 'No change matches.\n'],
   ] as const)
     expect((await listAuditCommand(pool, { ...options, action })).stderr, action).toBe(found)
   expect((await listAuditCommand(pool, { since: 'yesterday' })).exitCode).toBe(2)
+})
+
+test.each([
+  ['send again', 'retry, ask_retry, enable_person'],
+  ['Sign-in', 'sign_in, sign_in_by_link, sign_out, sign_out_others, create_sign_in_link'],
+  ['set_passwort', 'set_password'],
+  [
+    'x',
+    'sent, abandoned, retry, ask_retry, reopen, attach, not ours, reconcile, read_log, replay, stop replay, pause sending, ' +
+      'resume sending, matching auto, matching suggest, create_view, delete_view, export, sign_in, sign_in_by_link, sign_out, ' +
+      'sign_out_others, create_person, create_sign_in_link, set_role, disable_person, enable_person, set_password, create_token, ' +
+      'revoke_token',
+  ],
+])('audit list --action %s names no action, and is told which are near', async (action, near) => {
+  const { stdout, stderr, exitCode } = await listAuditCommand(pool, { action })
+
+  expect([stdout, exitCode]).toEqual(['', 2])
+  expect(stderr).toBe(`oncehook: --action: must be an action, such as ${near}\n`)
 })
 
 describe('trigger --fault', async () => {

@@ -96,7 +96,7 @@ describe('the list of sends', () => {
     const day = '?q=zones&since=2026-10-25&until=2026-10-26'
 
     const typed = await get(`/ops/sends${day}`)
-    const given = await get('/ops/sends?q=zones&since=2026-10-25T00:30:00Z&until=2026-10-25T23:00:00Z')
+    const given = await get('/ops/sends?q=zones&since=2026-10-25T01:30:00Z&until=2026-10-25T23:00:00Z')
     const reader = await get(`/ops/sends${day}`, 'reader')
 
     expect(rowsOf(typed.text)).toEqual(['zones:2', 'zones:1'])
@@ -107,7 +107,7 @@ describe('the list of sends', () => {
     expect(typed.text).toContain(
       '/v1/sends?q=zones&amp;since=2026-10-24T22%3A00%3A00.000Z&amp;until=2026-10-25T23%3A00%3A00.000Z',
     )
-    expect(given.text).toContain('<option value="2026-10-25T00:30:00Z" selected>2026-10-25 02:30:00 UTC+02:00</option>')
+    expect(given.text).toContain('<option value="2026-10-25T01:30:00Z" selected>2026-10-25 02:30:00 UTC+01:00</option>')
     expect(given.text).toMatch(/<input id="field-until"[^>]* value="2026-10-26 00:00:00"/)
     expect(rowsOf(given.text)).toEqual(['zones:2'])
     // Whose zone is UTC.
@@ -116,11 +116,15 @@ describe('the list of sends', () => {
   })
 
   test('says of a filter that is wrong what is wrong with it, and keeps it', async () => {
-    const { status, text } = await get('/ops/sends?since=yesterday&q=kept&nonsense=1&cursor=x')
+    const { status, text } = await get('/ops/sends?since=yesterday&unknown_since=once&q=kept&nonsense=1&cursor=x')
 
     expect(status).toBe(400)
     expect(text).toContain('<title>Error: Sends')
-    expect(text).toContain('<a href="#field-since">since: must be an ISO 8601 time, or like 30m, 24h or 7d</a>')
+    expect(text).toContain('<a href="#field-since">Asked for: must be a time like 24h, 7d or 2026-11-29 22:00</a>')
+    expect(text).toContain(
+      '<a href="#field-unknown_since">A call unknown since: must be a time like 24h, 7d or 2026-11-29 22:00</a>',
+    )
+    expect(text).toContain('<p class="error" id="error-unknown_since">must be a time like 24h, 7d or 2026-11-29 22:00</p>')
     expect(text).toContain('nonsense: unknown field')
     expect(text).toMatch(/<input id="field-q"[^>]* value="kept"/)
   })
@@ -268,6 +272,33 @@ describe('views', () => {
     // The form's own address is a change of the same view.
     const [, view] = /view=(\d+)/.exec(location) ?? []
     expect(asSaved.text).toContain(`<input type="hidden" name="view" value="${view}">`)
+  })
+
+  test('have instants for times, so that all see the same rows, and stay themselves when the form shows them in local form', async () => {
+    const setZone = (zone: string) =>
+      pool.query(`update people set settings = jsonb_build_object('timeZone', $1::text) where name = 'mia'`, [zone])
+    const named = (view: string, times: string) => get(`/ops/sends?${times}&view=${view}`)
+    await setZone('America/New_York')
+    const list = (await get('/ops/sends?since=2026-11-28&until=2026-11-29+22%3A00')).text
+
+    const saved = await save({
+      name: 'Zoned',
+      query: /name="query" value="([^"]*)"/.exec(list)?.[1]?.replaceAll('&amp;', '&') ?? '',
+    })
+
+    const [, view = ''] = /view=(\d+)/.exec(String(saved.headers.location)) ?? []
+    const instants = 'since=2026-11-28T05%3A00%3A00.000Z&until=2026-11-30T03%3A00%3A00.000Z'
+    expect(list).toContain(`data-copy="address" data-address="/ops/sends?${instants.replace('&', '&amp;')}" hidden>Copy link<`)
+    expect((await pool.query(`select query from saved_views where name = 'Zoned'`)).rows).toEqual([{ query: instants }])
+    await setZone('Europe/Berlin')
+    const asSaved = (await named(view, instants)).text
+    expect(asSaved).toMatch(/<input id="field-until"[^>]* value="2026-11-30 04:00:00"/)
+    expect(asSaved).toContain('Zoned</a>')
+    const shown = await named(view, 'since=2026-11-28T05%3A00%3A00.000Z&until=2026-11-30+04%3A00%3A00')
+    expect(shown.text).toContain('Zoned</a>')
+    const changed = await named(view, 'since=2026-11-28T05%3A00%3A00.000Z&until=2026-11-30+04%3A00%3A01')
+    expect(changed.text).toContain('Zoned (changed)</a>')
+    await pool.query(`update people set settings = '{}' where name = 'mia'`)
   })
 
   test('are replaced by a change under their own name, never under that of another', async () => {

@@ -1,7 +1,7 @@
 import type { CommandResult } from '../cli.ts'
 import type { Db } from '../db.ts'
 import { type AuditRow, listAudit } from '../ops/audit-queries.ts'
-import { auditAction, auditWord } from '../ops/audit-words.ts'
+import { auditAction, auditWord, nearActions } from '../ops/audit-words.ts'
 import { auditFilter, problemsOf } from '../ops/filters.ts'
 import { timeText } from '../ops/words.ts'
 import { jsonOutput, listHint, type OutputOptions, table, tabSeparated, usageError } from './output.ts'
@@ -18,10 +18,13 @@ export interface ListAuditOptions extends OutputOptions {
 
 /** `oncehook audit list`: the same rows as `GET /v1/audit`. */
 export async function listAuditCommand(db: Db, options: ListAuditOptions): Promise<CommandResult> {
-  const { actor, action, subject, since, until, limit, cursor } = options
+  const { actor, action: said, subject, since, until, limit, cursor } = options
+  const action = said === undefined ? undefined : auditAction(said)
+  if (said !== undefined && action === undefined)
+    return usageError([{ path: 'action', message: `must be an action, such as ${nearActions(said).join(', ')}` }])
   const filter = auditFilter(() => new Date()).safeParse({
     actor,
-    action: action === undefined ? undefined : auditAction(action),
+    action,
     subject,
     since,
     until,

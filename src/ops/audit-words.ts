@@ -36,5 +36,17 @@ export const auditWords: Readonly<Record<string, string>> = {
 export const auditWord = (action: string): string =>
   (Object.hasOwn(auditWords, action) && auditWords[action]) || action.replaceAll('_', ' ')
 
-/** The name that the audit keeps, of what a person may have read in words. */
-export const auditAction = (said: string): string => Object.keys(auditWords).find((action) => auditWords[action] === said) ?? said
+/** The name that the audit keeps, of what a person may have read in words; undefined when nothing is called so. */
+export const auditAction = (said: string): string | undefined =>
+  Object.entries(auditWords).find((names) => names.some((name) => name.toLowerCase() === said.trim().toLowerCase()))?.[0]
+
+/** The names of what may have been meant: those that have a word of what was said, or all. */
+export function nearActions(said: string): string[] {
+  const wanted = stemsOf(said)
+  const near = Object.entries(auditWords).filter((names) => stemsOf(names.join(' ')).some((stem) => wanted.includes(stem)))
+  return (near.length > 0 ? near : Object.entries(auditWords)).map(([action]) => action)
+}
+
+/** How its words begin, without the short ones, which tell nothing. */
+const stemsOf = (text: string): readonly string[] =>
+  (text.toLowerCase().match(/\p{L}{4,}/gu) ?? []).map((word) => word.slice(0, 5))

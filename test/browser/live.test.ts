@@ -55,6 +55,24 @@ describe.skipIf(hasNoBrowser)('pages that are open', () => {
     expect(mia.troubles).toEqual([])
   })
 
+  test('what is copied of a list is an address with instants, and the address bar keeps what was typed', async () => {
+    const { page, troubles } = await openTab({
+      baseURL,
+      cookie: cookies.operator,
+      permissions: ['clipboard-read', 'clipboard-write'],
+    })
+    await page.goto('/ops/audit?since=2026-11-29+22%3A00')
+
+    await page.getByRole('button', { name: 'Copy link' }).click()
+
+    await page.getByText('Copied.').waitFor()
+    expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(
+      `${baseURL}/ops/audit?since=2026-11-29T22%3A00%3A00.000Z`,
+    )
+    expect(page.url()).toBe(`${baseURL}/ops/audit?since=2026-11-29+22%3A00`)
+    expect(troubles).toEqual([])
+  })
+
   test('a list counts what is new and shows it when asked; what changes is changed in place', async () => {
     await openUnknown('INV-2')
     const { page, troubles } = await openTab({ baseURL, cookie: cookies.operator })

@@ -28,7 +28,7 @@ export function addEventCommands(program: Command): void {
       ),
     )
   withOutput(events.command('show'))
-    .description('one event, by the ID of its row')
+    .description("one event, by the ID of its row, or by its provider's where only one has it")
     .argument('<id>')
     .action(async (id: string, options) =>
       withDatabase(options, async (db) =>

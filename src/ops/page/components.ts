@@ -64,10 +64,14 @@ export function copyButton(text: string, label = 'Copy'): Html {
 }
 
 /** What is wrong with a form, above it, each linked to its field. */
-export function errorSummary(problems: readonly Problem[], scope = ''): Part {
+export function errorSummary(
+  problems: readonly Problem[],
+  { scope = '', labels = {} }: { scope?: string; labels?: Readonly<Record<string, string>> } = {},
+): Part {
   if (problems.length === 0) return null
   return html`<div class="errors" role="alert" tabindex="-1" id="errors"><h2>There is a problem</h2><ul>${problems.map(
-    ({ path, message }) => html`<li><a href="#field-${scope + path}">${path.replaceAll('_', ' ')}: ${message}</a></li>`,
+    ({ path, message }) =>
+      html`<li><a href="#field-${scope + path}">${labels[path] ?? path.replaceAll('_', ' ')}: ${message}</a></li>`,
   )}</ul></div>`
 }
 

@@ -4,8 +4,8 @@ import { problemsOf } from '../filters.ts'
 import type { Mask } from '../personal-data.ts'
 import type { Problem } from './action.ts'
 import { field } from './components.ts'
-import type { Html } from './html.ts'
-import { shownTime, typedTime } from './typed-time.ts'
+import { type Html, html } from './html.ts'
+import { sharedTime, shownTime, typedTime } from './typed-time.ts'
 import type { View } from './view.ts'
 
 /** The filter of a list as its address has it: what was given, to be shown in the form again, and what it means, or what is wrong. */
@@ -41,12 +41,22 @@ export function readFilter<Schema extends z.ZodType>(
   for (const name of Object.keys(timeLabels))
     if (view && given[name] !== undefined) asked[name] = typedTime(given[name], view.settings.timeZone, view.now)
   const parsed = schema.safeParse(asked)
-  if (!parsed.success) return { given, asked, problems: problemsOf(parsed.error) }
+  if (!parsed.success) {
+    const problems = problemsOf(parsed.error).map((problem) =>
+      view && isTime(problem) ? { ...problem, message: WRONG_TIME } : problem,
+    )
+    return { given, asked, problems }
+  }
   const problems = mask?.problemsOf(parsed.data) ?? []
   return problems.length > 0 ? { given, asked, problems } : { given, asked, filter: parsed.data }
 }
 
-const timeLabels = { since: 'Since', until: 'Until', unknown_since: 'A call unknown since' } as const
+/** As the fields for times have them, in which more can be written than the API takes. */
+export const timeLabels = { since: 'Since', until: 'Until', unknown_since: 'A call unknown since' } as const
+
+const LIKE_TIMES = 'like 24h, 7d or 2026-11-29 22:00'
+const WRONG_TIME = `must be a time ${LIKE_TIMES}`
+const isTime = ({ path }: Problem) => Object.hasOwn(timeLabels, path)
 
 /** A field for a time, which shows an instant as it reads one: in the person's zone. */
 export function timeField(
@@ -55,7 +65,22 @@ export function timeField(
   { settings: { timeZone } }: View,
 ): Html {
   const value = given[name] && shownTime(given[name], timeZone)
-  return field({ name, label: timeLabels[name], value, problems, hint: `like 24h, 7d or 2026-11-29 22:00, in ${timeZone}` })
+  return field({ name, label: timeLabels[name], value, problems, hint: `${LIKE_TIMES}, in ${timeZone}` })
+}
+
+/** Makes the times of an address what anybody reads as the same, whatever their zone. */
+export function shareTimes(fields: URLSearchParams, { settings: { timeZone }, now }: View): void {
+  for (const name of Object.keys(timeLabels)) {
+    const given = fields.get(name)
+    if (given) fields.set(name, sharedTime(given, timeZone, now))
+  }
+}
+
+/** Copies the address of a list, for somebody who may live in another zone. */
+export function copyLink({ address, view }: { address: string; view: View }): Html {
+  const url = new URL(address, 'http://page')
+  shareTimes(url.searchParams, view)
+  return html`<button type="button" class="quiet" data-copy="address" data-address="${url.pathname + url.search}" hidden>Copy link</button>`
 }
 
 /** An address with these fields changed; `null` takes one out. */

@@ -22,13 +22,20 @@ function instantAt({ year, month, day }: LocalDay, days: number, hour: number, t
   return instantOf(Date.UTC(year, month - 1, day + days, hour), timeZone)
 }
 
-/** The instant at which clocks of the zone show what those of UTC show at this one. */
+/**
+ * The instant at which clocks of the zone show what those of UTC show at this one. Where a change of clocks lets them show it twice, the
+ * first time; where it skips it, as much later, so that a day begins with its first instant in every zone.
+ */
 export function instantOf(wanted: number, timeZone: string): Date {
-  let instant = wanted
-  // The offset at the instant isn't that of the guess where clocks change in between; the second look is right.
-  for (let look = 0; look < 2; look += 1) instant = wanted - offsetAt(new Date(instant), timeZone)
-  return new Date(instant)
+  // No zone is a day away from UTC, so these are from before and after a change of that time.
+  const before = offsetAt(new Date(wanted - DAY_MS), timeZone)
+  const after = offsetAt(new Date(wanted + DAY_MS), timeZone)
+  const isAfter =
+    offsetAt(new Date(wanted - before), timeZone) !== before && offsetAt(new Date(wanted - after), timeZone) === after
+  return new Date(wanted - (isAfter ? after : before))
 }
+
+const DAY_MS = 86_400_000
 
 function offsetAt(instant: Date, timeZone: string): number {
   const { year, month, day, hour, minute } = partsOf(instant, timeZone)

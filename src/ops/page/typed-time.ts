@@ -21,10 +21,12 @@ function fullTime(text: string): Wanted | undefined {
     /^(\d{4}-\d\d-\d\d)(?: (\d\d:\d\d)(:\d\d)?)?( UTC([+-]\d\d:\d\d)?)?$/.exec(text.trim()) ?? []
   if (day === undefined) return undefined
   const at = Date.parse(`${day}T${time}${seconds}Z`)
-  // A day that no calendar has is one of the next month to JavaScript.
-  if (Number.isNaN(at) || !new Date(at).toISOString().startsWith(day)) return undefined
+  if (Number.isNaN(at) || !isDay(day)) return undefined
   return utc === undefined ? { at } : { at: Date.parse(`${day}T${time}${seconds}${offset ?? 'Z'}`), isUtc: true }
 }
+
+/** One that no calendar has is one of the next month to JavaScript. */
+const isDay = (day: string) => new Date(day).toISOString().startsWith(day)
 
 /** Without a year, as lists write it, it is the newest that is not to come. */
 function shortTime(text: string, now: Date): Wanted | undefined {
@@ -41,11 +43,23 @@ const DAY_MS = 86_400_000
 
 const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(Z|[+-]\d\d:\d\d)?$/
 
-/** An instant as `typedTime` reads it in the zone, with its offset where clocks show that time twice; anything else as it came. */
-export function shownTime(text: string, timeZone: string): string {
+/** What anybody reads as the time that a person in this zone has given: an instant, always in the same form; anything else as it came. */
+export function sharedTime(text: string, timeZone: string, now: Date): string {
+  const typed = typedTime(text, timeZone, now)
+  return instantIn(typed)?.toISOString() ?? typed
+}
+
+/** Without a zone it is one of UTC, as a filter reads it. */
+function instantIn(text: string): Date | undefined {
   const [instant, offset] = INSTANT.exec(text) ?? []
   const at = new Date(offset === undefined ? `${instant}Z` : text)
-  if (instant === undefined || Number.isNaN(at.getTime())) return text
+  return instant === undefined || Number.isNaN(at.getTime()) || !isDay(instant.slice(0, 10)) ? undefined : at
+}
+
+/** An instant as `typedTime` reads it in the zone, with its offset where clocks show that time twice; anything else as it came. */
+export function shownTime(text: string, timeZone: string): string {
+  const at = instantIn(text)
+  if (at === undefined) return text
   const ways = [timeText(at, timeZone), zonedTimeText(at, timeZone)]
   return ways.find((way) => typedTime(way, timeZone, at) === at.toISOString()) ?? text
 }

@@ -6,9 +6,11 @@ import { maskFor, namesAddress } from '../personal-data.ts'
 import { createView, deleteView, listViews, newViewSchema, type ViewRow } from '../views.ts'
 import { addAction } from './action.ts'
 import { actionForm, field } from './components.ts'
+import { shareTimes } from './filter.ts'
 import { attribute, type Html, html } from './html.ts'
 import { refusalPage } from './page.ts'
 import type { ScreenDeps } from './routes.ts'
+import type { View } from './view.ts'
 import { mayDecide, type Visit } from './visit.ts'
 
 /** More names than that no line holds. */
@@ -19,9 +21,10 @@ const OF_A_PAGE = ['cursor', 'limit', 'done', 'view']
 /** A list whose filters can be kept under a name, which everybody has. */
 type Screen = ViewRow['screen']
 
-/** The same filter is the same text, in whichever order it is written. */
-function filterOf(query: string): string {
+/** The same filter is the same text, in whichever order it is written, and from whichever zone its times are. */
+function filterOf(query: string, view: View): string {
   const fields = new URLSearchParams(query)
+  shareTimes(fields, view)
   for (const name of OF_A_PAGE) fields.delete(name)
   for (const [name, value] of [...fields]) if (value === '') fields.delete(name, value)
   fields.sort()
@@ -40,10 +43,11 @@ export async function viewBar(deps: ScreenDeps, screen: Screen, visit: Visit): P
   const found = await listViews(deps.reads, { screen, limit: MOST_SHOWN })
   const views = found.views.filter(({ query }) => !mask.isOn || !namesAddress(query)).map((view) => mask.apply(view))
   const url = new URL(visit.address, 'http://page')
-  const query = filterOf(url.search)
+  const query = filterOf(url.search, visit.view)
   const current =
-    views.find(({ id }) => id === url.searchParams.get('view')) ?? views.find((view) => filterOf(view.query) === query)
-  const isChanged = current !== undefined && filterOf(current.query) !== query
+    views.find(({ id }) => id === url.searchParams.get('view')) ??
+    views.find((view) => filterOf(view.query, visit.view) === query)
+  const isChanged = current !== undefined && filterOf(current.query, visit.view) !== query
   return html`<nav aria-label="Views"><ul class="tabs"><li><a href="/ops/${screen}"${attribute('aria-current', !current && query === '' && 'true')}>All</a></li>${views.map(
     (view) =>
       html`<li><a href="${linkTo(screen, view)}"${attribute('aria-current', view === current && 'true')}>${view.name}${view === current && isChanged && ' (changed)'}</a></li>`,
@@ -75,14 +79,15 @@ export function addViewActions(router: Router, deps: ScreenDeps, screens: readon
           .regex(/^\d{1,18}$/)
           .optional(),
       }),
-      async handle({ body: { name, query, replaces }, actor }) {
-        const view = await keepView(deps.pool, { screen, name, query: filterOf(query) }, replaces, { actor, via: 'page' })
+      async handle({ body: { name, query: given, replaces }, actor, visit }) {
+        const query = filterOf(given, visit.view)
+        const view = await keepView(deps.pool, { screen, name, query }, replaces, { actor, via: 'page' })
         if (!view)
           return {
             page: refusalPage(
               409,
               'There is a view of this name',
-              html`Nothing was changed. <a href="/ops/${screen}?${filterOf(query)}">Back to the list</a>, to save it under another name.`,
+              html`Nothing was changed. <a href="/ops/${screen}?${query}">Back to the list</a>, to save it under another name.`,
             ),
           }
         return { to: linkTo(screen, view), notice: { text: `View “${view.name}” saved.` } }

@@ -80,7 +80,8 @@ function prepare() {
 document.addEventListener('click', ({ target }) => {
   const button = target.closest('[data-copy]')
   if (!button) return
-  const text = button.dataset.copy === 'address' ? location.href : button.dataset.copy
+  const { copy, address = location.href } = button.dataset
+  const text = copy === 'address' ? new URL(address, location.href).href : copy
   const refused = () => say('The browser refused to copy.')
   // Over plain HTTP from elsewhere there is no clipboard.
   if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => say('Copied.'), refused)

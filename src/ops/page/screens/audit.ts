@@ -4,9 +4,9 @@ import { auditWord, auditWords } from '../../audit-words.ts'
 import { auditFilter } from '../../filters.ts'
 import { maskFor } from '../../personal-data.ts'
 import { timeText } from '../../words.ts'
-import { boosted, copyButton, errorSummary, field, pager, select, table } from '../components.ts'
+import { boosted, errorSummary, field, pager, select, table } from '../components.ts'
 import { sendCsv } from '../csv.ts'
-import { addressWith, readFilter, timeField } from '../filter.ts'
+import { addressWith, copyLink, readFilter, timeField, timeLabels } from '../filter.ts'
 import { type Html, html, type Part } from '../html.ts'
 import { refusalPage, screen, sendPage } from '../page.ts'
 import type { ScreenDeps } from '../routes.ts'
@@ -29,7 +29,12 @@ export function auditScreen(deps: ScreenDeps): Router {
 ${timeField('since', read, visit.view)}${timeField('until', read, visit.view)}<button class="main">Show</button> <a href="/ops/audit">Clear</a></form>`
       const heading = html`<h1>Audit</h1><p>What people and programs have changed. It is only added to: nothing in it can be changed or deleted.</p>`
       if (!filter)
-        return { title: 'Error: Audit', place: 'audit', status: 400, main: html`${heading}${errorSummary(problems)}${form}` }
+        return {
+          title: 'Error: Audit',
+          place: 'audit',
+          status: 400,
+          main: html`${heading}${errorSummary(problems, { labels: timeLabels })}${form}`,
+        }
       const mask = maskFor(visit.session.person.role, deps.config())
       const { audit, next_cursor } = mask.apply(await listAudit(deps.reads, filter))
       const csv = addressWith(visit.address, { cursor: null }).replace('/ops/audit', '/ops/audit.csv')
@@ -39,7 +44,7 @@ ${timeField('since', read, visit.view)}${timeField('until', read, visit.view)}<b
         rows: audit.map((row) => rowOf(row, timeZone)),
         className: 'stack',
       })
-      const main = html`${heading}${await viewBar(deps, 'audit', visit)}${form}<div class="actions"><a class="button" href="${csv}">Export CSV</a>${copyButton('address', 'Copy link')}</div>
+      const main = html`${heading}${await viewBar(deps, 'audit', visit)}${form}<div class="actions"><a class="button" href="${csv}">Export CSV</a>${copyLink(visit)}</div>
 ${audit.length > 0 ? list : html`<p>Nothing matches. <a href="/ops/audit">Show all</a></p>`}${pager(visit.address, next_cursor)}`
       return { title: 'Audit', place: 'audit', main }
     }),

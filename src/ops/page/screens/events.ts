@@ -4,9 +4,9 @@ import { countEvents, type EventRow, listEvents } from '../../event-queries.ts'
 import { type EventFilter, eventFilter, eventStatuses, MOST_COUNTED } from '../../filters.ts'
 import { maskFor } from '../../personal-data.ts'
 import { countText, eventLabels } from '../../words.ts'
-import { actionForm, boosted, copyButton, errorSummary, eventTag, field, pager, select, table } from '../components.ts'
+import { actionForm, boosted, errorSummary, eventTag, field, pager, select, table } from '../components.ts'
 import { sendCsv } from '../csv.ts'
-import { addressWith, type ReadFilter, readFilter, timeField } from '../filter.ts'
+import { addressWith, copyLink, type ReadFilter, readFilter, timeField, timeLabels } from '../filter.ts'
 import { attribute, type Html, html, type Part } from '../html.ts'
 import { lastNight } from '../nights.ts'
 import { refusalPage, screen, sendPage } from '../page.ts'
@@ -26,7 +26,7 @@ export function eventsScreen(deps: ScreenDeps): Router {
       const read = readFilter(req, schema, mask, visit.view)
       const heading = html`<div class="title"><h1>Events</h1>${usualFilters(visit)}</div>${await viewBar(deps, 'events', visit)}`
       if (!read.filter) {
-        const main = html`${heading}${errorSummary(read.problems)}${filterForm(deps, read, visit)}`
+        const main = html`${heading}${errorSummary(read.problems, { labels: timeLabels })}${filterForm(deps, read, visit)}`
         return { title: 'Error: Events', place: 'events', status: 400, main }
       }
       const { events, next_cursor } = mask.apply(await listEvents(deps.reads, read.filter))
@@ -37,7 +37,7 @@ export function eventsScreen(deps: ScreenDeps): Router {
       const main = html`${heading}${filterForm(deps, read, visit)}
 <div class="actions"><p class="new-rows" data-new-rows hidden><a href="${visit.address}"></a></p>
 <a class="button quiet" href="${addressWith(visit.address, { cursor: null }).replace('/ops/events', '/ops/events.csv')}">Export CSV</a>
-${copyButton('address', 'Copy link')}${events.length > 0 && (await replayPart(deps, read, visit))}</div>
+${copyLink(visit)}${events.length > 0 && (await replayPart(deps, read, visit))}</div>
 ${events.length === 0 ? emptyText(deps, read.given) : listOf(events, sends, visit)}${pager(visit.address, next_cursor)}`
       return { title: 'Events', place: 'events', main }
     }),

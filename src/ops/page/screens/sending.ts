@@ -39,7 +39,11 @@ export function sendingScreen(deps: ScreenDeps): Router {
   const invalidIn =
     (form: 'switch' | 'matching') =>
     ({ problems, given, visit }: { problems: Problem[]; given: Given; visit: Visit }) =>
-      again(visit, 400, 'Sending', errorSummary(problems, `${form}-`), { form, reason: String(given.reason ?? ''), problems })
+      again(visit, 400, 'Sending', errorSummary(problems, { scope: `${form}-` }), {
+        form,
+        reason: String(given.reason ?? ''),
+        problems,
+      })
 
   router.get(
     to,

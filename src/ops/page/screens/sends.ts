@@ -8,7 +8,7 @@ import { countSends, listSends } from '../../send-queries.ts'
 import { countText, sendLabels } from '../../words.ts'
 import { boosted, byApiDetails, copyButton, errorSummary, field, live, pager, select } from '../components.ts'
 import { sendCsv } from '../csv.ts'
-import { addressWith, type ReadFilter, readFilter, timeField } from '../filter.ts'
+import { addressWith, copyLink, type ReadFilter, readFilter, timeField, timeLabels } from '../filter.ts'
 import { type Html, html, type Part } from '../html.ts'
 import { type Asked, noHitPart } from '../no-hit.ts'
 import { refusalPage, screen, sendPage } from '../page.ts'
@@ -30,7 +30,7 @@ export function sendsScreen(deps: ScreenDeps): Router {
       const read = readFilter(req, schema, mask, visit.view)
       const heading = html`<h1>Sends</h1>`
       if (!read.filter) {
-        const main = html`${heading}${errorSummary(read.problems)}${filterForm(deps, read, visit)}`
+        const main = html`${heading}${errorSummary(read.problems, { labels: { ...timeLabels, since: SINCE_LABEL } })}${filterForm(deps, read, visit)}`
         return { title: 'Error: Sends', place: 'sends', status: 400, main }
       }
       const filter = { ...read.filter, withoutAddresses: mask.isOn }
@@ -78,6 +78,8 @@ const spans = [
   ['30d', 'Last 30 days'],
 ] as const
 
+const SINCE_LABEL = 'Asked for'
+
 function filterForm({ config }: ScreenDeps, read: ReadFilter<unknown>, visit: Visit): Html {
   const { given, problems = [] } = read
   // What is changed from here on is still a change of the view.
@@ -98,7 +100,7 @@ function filterForm({ config }: ScreenDeps, read: ReadFilter<unknown>, visit: Vi
   return html`<form class="filters" action="/ops/sends" method="get" ${boosted}>${view && html`<input type="hidden" name="view" value="${view}">`}
 ${field({ name: 'q', label: 'Search', type: 'search', value: given.q, problems, maxLength: 1_000 })}
 ${select({ name: 'status', label: 'Status', value: given.status, choices: withGiven('status', statusChoices) })}
-${select({ name: 'since', label: 'Asked for', value: given.since, choices: withGiven('since', spans) })}
+${select({ name: 'since', label: SINCE_LABEL, value: given.since, choices: withGiven('since', spans) })}
 ${select({ name: 'policy', label: 'Policy', value: given.policy, choices: withGiven('policy', [any, ...policies.map((name) => [name, name] as const)]) })}
 ${select({ name: 'source', label: 'Source', value: given.source, choices: withGiven('source', [any, ...[...config().sources.keys()].map((name) => [name, name] as const)]) })}
 ${given.until !== undefined && timeField('until', read, visit.view)}
@@ -137,7 +139,7 @@ function takeAway(
   const origin = publicUrl === undefined ? `${req.protocol}://${req.get('host')}` : new URL(publicUrl).origin
   const path = `/v1/sends${queryOf(called)}`
   return {
-    actions: html`<div class="actions"><a class="button quiet" href="/ops/sends.csv${queryOf(kept)}">Export CSV</a>${copyButton('address', 'Copy link')}${copyButton(
+    actions: html`<div class="actions"><a class="button quiet" href="/ops/sends.csv${queryOf(kept)}">Export CSV</a>${copyLink(visit)}${copyButton(
       `${origin}/ops/sends${queryOf(fixed)}`,
       'Copy link, fixed times',
     )}${copyButton(`curl -sS "$ONCEHOOK_URL${path}" -H "Authorization: Bearer $ONCEHOOK_TOKEN"`, 'Copy curl')}</div>`,
