@@ -168,6 +168,7 @@ type NotSaved = Exclude<Decided['outcome'] | Attached['outcome'], 'decided' | 'a
 const reasonsAgainst: Record<Exclude<NotSaved, 'not_found' | 'stale' | 'not_allowed'>, string> = {
   message_taken: 'Its message belongs to another call, is told of another recipient, or no call of this send can have it.',
   asked: SECOND_PERSON,
+  no_person: `You are no operator any more: ${SECOND_PERSON}.`,
   second_person_needed: `You have asked for it already: ${SECOND_PERSON}.`,
   report_taken: 'The report belongs to a send already.',
   report_not_found: 'There is no such report.',
