@@ -136,6 +136,37 @@ describe('sends resolve', () => {
       },
     )
 
+    test('sends show tells an ask as one', async () => {
+      await retry('mia')
+
+      const { stdout } = await showSendCommand(pool, key, { width: 120, unicode: true })
+      expect(stdout).toMatch(/ asked +Mia: send it again, if another person says so too, because "not in the log" \(cli\)\n/)
+      expect(stdout).not.toContain('decided')
+    })
+
+    test('a plan is carried out by another one, whom the audit names beside who made it', async () => {
+      await pool.query(
+        `with log as (insert into sending_logs (file_sha256, from_at, until_at, lines, known, missing, read_by, via, reason)
+           values ('f', $1::timestamptz - interval '1 day', now(), 9, 3, 0, 'ann', 'cli', 'x') returning id)
+         insert into log_absences (attempt, log) select attempts.id, log.id from log, send_attempts attempts where dedupe_key = $2`,
+        [CALLED, key],
+      )
+      await pool.query('update email_sends sends set claim_token = id from send_attempts attempts where sends.dedupe_key = $1', [
+        key,
+      ])
+      const common = { unicode: true, isExclusive: false, takesTwo: true, confirm: 'send again' }
+      const dry = await resolveManyCommand(pool, url, {
+        ...{ ...common, keys: [key], decision: 'retry', reason: 'not in the log', dryRun: true, by: ' MIA', json: true },
+      })
+      const { plan } = JSON.parse(dry.stdout)
+
+      expect(await resolveManyCommand(pool, url, { ...common, plan })).toMatchObject({ exitCode: 2 })
+      expect(await resolveManyCommand(pool, url, { ...common, plan, by: 'mia' })).toMatchObject({ exitCode: 1 })
+      expect(await resolveManyCommand(pool, url, { ...common, plan, by: 'NOA' })).toMatchObject({ exitCode: 0 })
+      const { stdout } = await listAuditCommand(pool, { width: 200, unicode: true })
+      expect(stdout).toMatch(/person:noa +cli +send it again, as planned by Mia /)
+    })
+
     test('decides anything else under any name', async () => {
       expect(await resolve({ decision: 'abandoned', takesTwo: true, by: 'nobody' })).toMatchObject({ exitCode: 0 })
     })
