@@ -238,16 +238,45 @@ describe('carrying out', () => {
     expect(await run(id, { confirm: 11 })).toMatchObject({ decided: 11 })
   })
 
-  test('a plan that sends again is carried out by another than who made it, where that takes two people', async () => {
-    await lackedByLog(await unknownSend('k1'))
-    const { id } = await plan('retry', ['k1'])
+  describe('where a resend takes two people', () => {
     const forTwo = { ...deps, takesTwo: () => true }
+    beforeEach(async () => {
+      await pool.query('delete from people')
+      await pool.query(`insert into people (name, role) values ('Mia', 'operator'), ('Noa', 'operator'), ('rea', 'reader')`)
+      await lackedByLog(await unknownSend('k1'))
+    })
 
-    for (const actor of ['person:mia', 'mia', 'token:ci'])
-      expect(await runPlan(forTwo, id, { actor, via: 'page' }), actor).toEqual({ outcome: 'second_person_needed' })
-    expect(await states()).toEqual({ k1: 'needs_review' })
-    expect(await runPlan(forTwo, id, { actor: 'person:noa', via: 'page' })).toMatchObject({ outcome: 'done' })
-    expect(await states()).toEqual({ k1: 'queued' })
+    test('a plan that sends again is carried out by another operator than who made it, which the audit tells', async () => {
+      const { id } = await plan('retry', ['k1'])
+
+      for (const actor of ['person:mia', 'mia', ' MIA ', 'token:ci', 'rea', '', 'Person:noa', 'nobody'])
+        expect(await runPlan(forTwo, id, { actor, via: 'page' }), actor).toEqual({ outcome: 'second_person_needed' })
+      expect(await states()).toEqual({ k1: 'needs_review' })
+      expect(await findPlan(pool, id)).toMatchObject({ state: 'planned', started_by: null })
+      expect(await runPlan(forTwo, id, { actor: 'noa ', via: 'cli' })).toMatchObject({ outcome: 'done' })
+      expect(await states()).toEqual({ k1: 'queued' })
+      expect((await pool.query('select actor, reason, after from audit_log')).rows).toEqual([
+        { actor: 'person:Noa', reason: 'asked Inboxili', after: { state: 'queued', version: 2, planned_by: 'person:mia' } },
+      ])
+    })
+
+    test.each([`disabled_at = now()`, `role = 'reader'`])(
+      'nothing comes of a plan whose maker has been set to %s since',
+      async (change) => {
+        const { id } = await plan('retry', ['k1'])
+        await pool.query(`update people set ${change} where name = 'Mia'`)
+
+        expect(await runPlan(forTwo, id, { actor: 'person:Noa', via: 'page' })).toEqual({ outcome: 'second_person_needed' })
+        expect(await states()).toEqual({ k1: 'needs_review' })
+      },
+    )
+
+    test('a plan that sends nothing again is carried out by who made it, who is named once', async () => {
+      const { id } = await plan('abandoned', ['k1'])
+
+      expect(await runPlan(forTwo, id, by)).toMatchObject({ outcome: 'done' })
+      expect((await pool.query('select after from audit_log')).rows).toEqual([{ after: { state: 'abandoned', version: 2 } }])
+    })
   })
 
   test('an expired plan does nothing, and neither does one that nobody knows', async () => {

@@ -96,16 +96,80 @@ describe('sends resolve', () => {
     expect([await sendRow(pool, key, 'state', 'version'), await audited()]).toEqual([{ state: 'needs_review', version: 1 }, []])
   })
 
-  test('resends only when another person has said so too, where the configuration wants two', async () => {
-    const retry = (by: string) => resolve({ decision: 'retry', confirm: 'send again', takesTwo: true, by })
-
-    expect(await retry('mia')).toEqual({
-      stdout: `? Needs a decision  ${key}\n`,
-      stderr: 'Noted: it is sent again when another person says so too.\n',
-      exitCode: 0,
+  describe('where the configuration wants two people for a resend', () => {
+    const retry = (by?: string, others: Partial<ResolveOptions> = {}) =>
+      resolve({ decision: 'retry', confirm: 'send again', takesTwo: true, by, ...others })
+    beforeEach(async () => {
+      await pool.query('delete from people')
+      await pool.query(`insert into people (name, role) values ('Mia', 'operator'), ('noa', 'operator'), ('rea', 'reader')`)
     })
-    expect(await retry('mia')).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('you have asked for it already') })
-    expect(await retry('noa')).toEqual({ stdout: `○ Waiting to send  ${key}\n`, stderr: '', exitCode: 0 })
+
+    test('resends only when another one has said so too', async () => {
+      expect(await retry('mia')).toEqual({
+        stdout: `? Needs a decision  ${key}\n`,
+        stderr: 'Noted: it is sent again when another person says so too.\n',
+        exitCode: 0,
+      })
+      expect(await retry(' MIA')).toMatchObject({
+        exitCode: 1,
+        stderr: expect.stringContaining('you have asked for it already'),
+      })
+      expect(await retry('noa')).toEqual({ stdout: `○ Waiting to send  ${key}\n`, stderr: '', exitCode: 0 })
+      expect(await audited()).toEqual([
+        { actor: 'person:Mia', via: 'cli', action: 'ask_retry', reason: 'not in the log' },
+        { actor: 'person:noa', via: 'cli', action: 'retry', reason: 'not in the log' },
+      ])
+    })
+
+    test.each([...[undefined, '', ' ', 'system', 'rea', 'nobody', 'Person:mia', 'person:person:mia', 'token:mia', 'mi\u200ba']])(
+      'takes no --by %j, who is no operator',
+      async (by) => {
+        const { stderr, exitCode } = await retry(by)
+        const planned = await resolveManyCommand(pool, url, {
+          ...{ keys: [key], decision: 'retry', reason: 'x', dryRun: true, by, unicode: true, isExclusive: false, takesTwo: true },
+        })
+
+        expect([exitCode, planned.exitCode]).toEqual([2, 2])
+        expect(stderr).toContain('oncehook: --by: ')
+        expect(planned.stderr).toBe(stderr)
+        expect(await audited()).toEqual([])
+      },
+    )
+
+    test('sends show tells an ask as one', async () => {
+      await retry('mia')
+
+      const { stdout } = await showSendCommand(pool, key, { width: 120, unicode: true })
+      expect(stdout).toMatch(/ asked +Mia: send it again, if another person says so too, because "not in the log" \(cli\)\n/)
+      expect(stdout).not.toContain('decided')
+    })
+
+    test('a plan is carried out by another one, whom the audit names beside who made it', async () => {
+      await pool.query(
+        `with log as (insert into sending_logs (file_sha256, from_at, until_at, lines, known, missing, read_by, via, reason)
+           values ('f', $1::timestamptz - interval '1 day', now(), 9, 3, 0, 'ann', 'cli', 'x') returning id)
+         insert into log_absences (attempt, log) select attempts.id, log.id from log, send_attempts attempts where dedupe_key = $2`,
+        [CALLED, key],
+      )
+      await pool.query('update email_sends sends set claim_token = id from send_attempts attempts where sends.dedupe_key = $1', [
+        key,
+      ])
+      const common = { unicode: true, isExclusive: false, takesTwo: true, confirm: 'send again' }
+      const dry = await resolveManyCommand(pool, url, {
+        ...{ ...common, keys: [key], decision: 'retry', reason: 'not in the log', dryRun: true, by: ' MIA', json: true },
+      })
+      const { plan } = JSON.parse(dry.stdout)
+
+      expect(await resolveManyCommand(pool, url, { ...common, plan })).toMatchObject({ exitCode: 2 })
+      expect(await resolveManyCommand(pool, url, { ...common, plan, by: 'mia' })).toMatchObject({ exitCode: 1 })
+      expect(await resolveManyCommand(pool, url, { ...common, plan, by: 'NOA' })).toMatchObject({ exitCode: 0 })
+      const { stdout } = await listAuditCommand(pool, { width: 200, unicode: true })
+      expect(stdout).toMatch(/person:noa +cli +send it again, as planned by Mia /)
+    })
+
+    test('decides anything else under any name', async () => {
+      expect(await resolve({ decision: 'abandoned', takesTwo: true, by: 'nobody' })).toMatchObject({ exitCode: 0 })
+    })
   })
 
   test('I16 resends only for who types so, after saying what that risks', async () => {

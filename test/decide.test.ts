@@ -76,6 +76,8 @@ describe('a resend that takes two people', () => {
   const retry = (actor: string, version = 1, via = 'page') =>
     decide(pool, deps.enqueue, key, { decision: 'retry', version, reason: `says ${actor}`, actor, via }, true)
   beforeEach(async () => {
+    await pool.query('delete from people')
+    await pool.query(`insert into people (name, role) values ('Mia', 'operator'), ('noa', 'operator'), ('rea', 'reader')`)
     await insertSend(pool, key, { state: 'needs_review' })
     await insertAttempt(pool, key, { outcome: 'unknown', called_at: new Date() })
   })
@@ -83,25 +85,46 @@ describe('a resend that takes two people', () => {
   test('waits for another one than who asks, whichever way they come; both are audited', async () => {
     expect(await retry('person:mia')).toEqual({ outcome: 'asked' })
     expect(await retry('person:mia')).toEqual({ outcome: 'second_person_needed' })
-    expect(await retry('mia', 1, 'cli')).toEqual({ outcome: 'second_person_needed' })
+    for (const same of ['mia', ' MIA ', 'Mia', 'person: mia'])
+      expect(await retry(same, 1, 'cli'), same).toEqual({ outcome: 'second_person_needed' })
     expect(await row('state', 'version')).toEqual({ state: 'needs_review', version: 1 })
     expect(await jobsOf(pool, key)).toEqual([])
 
-    expect(await retry('noa', 1, 'cli')).toMatchObject({ outcome: 'decided', version: 2 })
+    expect(await retry(' NOA', 1, 'cli')).toMatchObject({ outcome: 'decided', version: 2 })
     expect(await row('state')).toEqual({ state: 'queued' })
     expect(await jobsOf(pool, key)).toHaveLength(1)
     expect((await audits()).map(({ actor, action, reason }) => [actor, action, reason])).toEqual([
-      ['person:mia', 'ask_retry', 'says person:mia'],
-      ['noa', 'retry', 'says noa'],
+      ['person:Mia', 'ask_retry', 'says person:mia'],
+      ['person:noa', 'retry', 'says  NOA'],
     ])
   })
 
-  test('takes no program for one of them', async () => {
-    expect(await retry('token:ci')).toEqual({ outcome: 'second_person_needed' })
-    expect(await retry('person:mia')).toEqual({ outcome: 'asked' })
-    expect(await retry('token:ci')).toEqual({ outcome: 'second_person_needed' })
-    expect(await row('state')).toEqual({ state: 'needs_review' })
+  test.each([
+    ...['token:ci', 'token:mia', '', ' ', 'system', 'nobody', 'rea', 'off'],
+    ...['Person:mia', 'person:person:mia', 'person:', 'mi\u200ba', 'mia\u200b', '\u00a0mia', 'mia,noa', 'mia%'],
+  ])('takes %j, who is no operator, for neither of them', async (actor) => {
+    await pool.query(`insert into people (name, role, disabled_at) values ('off', 'operator', now())`)
+
+    expect(await retry(actor)).toEqual({ outcome: 'no_person' })
+    expect(await audits()).toEqual([])
+    expect(await retry('person:noa')).toEqual({ outcome: 'asked' })
+    expect(await retry(actor)).toEqual({ outcome: 'no_person' })
+    expect(await row('state', 'version')).toEqual({ state: 'needs_review', version: 1 })
+    expect(await audits()).toHaveLength(1)
   })
+
+  test.each([`disabled_at = now()`, `role = 'reader'`])(
+    'counts nobody who asked while they might and has been set to %s since',
+    async (change) => {
+      await retry('person:mia')
+      await pool.query(`update people set ${change} where name = 'Mia'`)
+
+      expect(await retry('person:noa')).toEqual({ outcome: 'asked' })
+      expect(await row('state')).toEqual({ state: 'needs_review' })
+      await pool.query(`update people set disabled_at = null, role = 'operator' where name = 'Mia'`)
+      expect(await retry('person:mia')).toMatchObject({ outcome: 'decided', version: 2 })
+    },
+  )
 
   test('is asked for anew once the send has changed', async () => {
     await retry('person:mia')

@@ -419,6 +419,14 @@ const plants: [name: string, invariant: string, plant: (db: Db) => Promise<strin
   [
     "a person's decision without its audit",
     'I12',
+    async (db) => {
+      await insertBoth(db, 'k1', { state: 'abandoned' }, unknown)
+      await db.query(`insert into audit_log (actor, via, action, subject) values ('person:mia', 'page', 'ask_retry', 'send:k1')`)
+    },
+  ],
+  [
+    "a person's decision without its audit",
+    'I12',
     async (db) =>
       void (await insertSettlement(db, 'k1', await insertBoth(db, 'k1', { state: 'sent', settled_by: 'person:mia' }, unknown))),
   ],

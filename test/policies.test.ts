@@ -614,6 +614,15 @@ describe('prefer_duplicate', () => {
     expect(await resends()).toBe(0)
   })
 
+  test('one that somebody only asks to have sent again, where that takes two people, is sent again all the same', async () => {
+    await pool.query(`insert into people (name, role) values ('ada', 'operator')`)
+    await unknownFor10Minutes()
+    const retry = { decision: 'retry', version: 4, reason: 'r', actor: 'ada', via: 'cli' } as const
+    expect(await decide(pool, deps.enqueue, key, retry, true)).toEqual({ outcome: 'asked' })
+
+    expect(await resends()).toBe(1)
+  })
+
   test('a person’s own retry is the last one', async () => {
     await unknownFor10Minutes()
     await decide(pool, deps.enqueue, key, { decision: 'retry', version: 4, reason: 'r', actor: 'ada', via: 'api' })

@@ -48,6 +48,27 @@ describe('what needs a decision', () => {
     expect((await get('/v1/review?suggestion=perhaps')).status).toBe(400)
   })
 
+  test('is listed with the first operator who asked for it as it is now', async () => {
+    const key = await unknownSend()
+    const listed = async () => (await get('/v1/review')).body.sends
+    const ask = (at: string, actor: string, version: number) =>
+      pool.query(
+        `insert into audit_log (at, actor, via, action, subject, reason, after)
+         values ($1, $2, 'page', 'ask_retry', 'send:' || $3, 'x', jsonb_build_object('version', $4::int))`,
+        [at, actor, key, version],
+      )
+    await pool.query(
+      `insert into people (name, role, disabled_at) values ('mia', 'operator', null), ('noa', 'operator', null), ('off', 'operator', now())`,
+    )
+    await ask('2026-11-29T14:01:00Z', 'person:noa', 2)
+    await ask('2026-11-29T14:02:00Z', 'person:off', 1)
+    expect(await listed()).toMatchObject([{ dedupe_key: key, asked_by: null, asked_at: null }])
+
+    await ask('2026-11-29T14:07:00Z', 'person:mia', 1)
+    await ask('2026-11-29T14:08:00Z', 'person:noa', 1)
+    expect(await listed()).toMatchObject([{ dedupe_key: key, asked_by: 'person:mia', asked_at: '2026-11-29T14:07:00.000Z' }])
+  })
+
   test('is for readers and operators; decisions are for operators', async () => {
     const key = await unknownSend()
     const event = await parkedReport()

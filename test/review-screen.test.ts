@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import supertest from 'supertest'
-import { beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { readConfig } from '../src/config.ts'
 import { inTransaction } from '../src/db.ts'
+import { planDecisions } from '../src/ops/bulk-decisions.ts'
 import { settle } from '../src/sends/settle.ts'
 import { insertAttempt, insertEvent, insertSend } from './support/ops-rows.ts'
 import { testPages } from './support/page.ts'
@@ -328,33 +329,101 @@ describe('deciding', () => {
     expect(await jobsOf(pool, 'k1')).toHaveLength(1)
   })
 
-  test('send it again waits for another person, who sees who asked, where the configuration wants two', async () => {
-    config = readConfig({ sources: {}, ops: { secondPerson: true } })
-    const call = await unknownSend('k1')
+  describe('where a resend takes two people', () => {
     const fields = { version: '1', reason: 'not in the log', words: 'send again' }
-    expect(wordsOf((await get('/ops/review/again/k1')).text)).toContain('It takes two people')
-
-    const asked = await follow(await submit('/ops/review/again/k1', fields))
-    const again = await submit('/ops/review/again/k1', fields)
-
-    expect(wordsOf(asked.text)).toContain('Noted: k1 is sent again when another person says so too.')
-    expect(wordsOf(asked.text)).toContain('mia wants it sent again, which another person must say too: not in the log')
-    expect(again.status).toBe(409)
-    expect(wordsOf(again.text)).toContain('You have asked for it already')
-    expect(await sendRow(pool, 'k1', 'state')).toEqual({ state: 'needs_review' })
-    expect(wordsOf((await get('/ops/sends/k1')).text)).toContain('mia: send it again, if another person says so too')
-
-    await lackedByLog(call)
-    const check = await submit('/ops/review/check', {
-      sends: '1 k1',
-      decision: 'retry',
-      preset: '',
-      reason: 'x',
-      which: 'ticked',
+    beforeEach(async () => {
+      config = readConfig({ sources: {}, ops: { secondPerson: true } })
+      await pool.query(`update people set role = 'operator' where name = 'rob'`)
     })
-    const plan = await submit(String(check.headers.location).split('?')[0] ?? '', {})
-    expect(plan.status).toBe(400)
-    expect(wordsOf(plan.text)).toContain('a resend waits for two people')
+    afterEach(() => pool.query(`update people set role = 'reader' where name = 'rob'`))
+
+    test('the first one asks, and is told that another is waited for instead of the form', async () => {
+      await unknownSend('k1')
+      const before = await get('/ops/review/again/k1')
+
+      const asked = await follow(await submit('/ops/review/again/k1', fields))
+      const after = await get('/ops/review/again/k1')
+      const again = await submit('/ops/review/again/k1', fields)
+
+      expect(wordsOf(before.text)).toContain('It takes two people: it is called when another person has said so too.')
+      expect(before.text).toContain('Ask for it</button>')
+      expect(before.text).not.toContain('curl')
+      expect(wordsOf(asked.text)).toContain('Noted: k1 is sent again when another person says so too.')
+      expect(wordsOf(asked.text)).toContain('mia wants it sent again, which another person must say too: not in the log')
+      expect(wordsOf(asked.text)).toMatch(/suggested: can't tell ?asked for by mia, /)
+      expect(wordsOf(after.text)).toMatch(/You have asked for it .*: not in the log\. It waits for another person/)
+      expect(after.text).not.toContain('name="words"')
+      expect(again.status).toBe(409)
+      expect(wordsOf(again.text)).toContain('You have asked for it already')
+      expect(await sendRow(pool, 'k1', 'state')).toEqual({ state: 'needs_review' })
+    })
+
+    test('the second one is told that it is sent, and then it is', async () => {
+      await unknownSend('k1')
+      await submit('/ops/review/again/k1', fields)
+
+      const page = await get('/ops/review/again/k1', 'reader')
+      const saved = await submit('/ops/review/again/k1', { ...fields, reason: 'so do I' }, 'reader')
+
+      expect(wordsOf(page.text)).toMatch(
+        /mia has asked for it .*: not in the log\. You are the second: it is sent when you say so too\./,
+      )
+      expect(page.text).toContain('Send it again</button>')
+      expect(page.text).not.toContain('curl')
+      expect(saved.status).toBe(303)
+      expect(await sendRow(pool, 'k1', 'state')).toEqual({ state: 'queued' })
+    })
+
+    test('an ask is told as one and is no decision', async () => {
+      await unknownSend('k1')
+      await submit('/ops/review/again/k1', fields)
+      const asked = wordsOf((await get('/ops/sends/k1')).text)
+      await submit('/ops/review/again/k1', fields, 'reader')
+      const decided = wordsOf((await get('/ops/sends/k1')).text)
+
+      expect(asked).toContain('Asked mia: send it again, if another person says so too, because "not in the log" (page)')
+      expect(asked).not.toContain('Decided mia')
+      expect(asked).toContain('Audit (0 decisions, asked for once)')
+      expect(decided).toContain('Decided rob: send it again, because "not in the log" (page)')
+      expect(decided).toContain('Audit (1 decision, asked for once)')
+    })
+
+    test('a plan tells its maker that another has to carry it out, and names the maker where that is done', async () => {
+      await lackedByLog(await unknownSend('k1'))
+      const check = { sends: '1 k1', decision: 'retry', preset: '', reason: 'not in the log', which: 'ticked' }
+      const path = String((await submit('/ops/review/check', check)).headers.location).split('?')[0] ?? ''
+
+      const own = await get(path)
+      const refused = await submit(path, {})
+      const others = await get(path, 'reader')
+      await submit(path, {}, 'reader')
+      const done = await get(path)
+
+      for (const page of [own, refused]) {
+        expect(wordsOf(page.text)).toContain('Another person has to carry it out')
+        expect(page.text).not.toContain('<button class="main">')
+        expect(page.text).not.toContain('#field-')
+      }
+      expect([own.status, refused.status]).toEqual([200, 409])
+      expect(wordsOf(others.text)).toContain('mia has made it, and the reason is theirs. You are the second')
+      expect(others.text).not.toContain('curl')
+      expect(wordsOf(done.text)).toContain('1 decided, 0 skipped.')
+      expect(wordsOf((await get('/ops/sends/k1')).text)).toContain(
+        'Decided rob: send it again, as planned by mia, because "not in the log" (page)',
+      )
+      expect(wordsOf((await get('/ops/audit')).text)).toContain('send it again, as planned by mia')
+    })
+
+    test('a plan that no operator has made is for nobody', async () => {
+      await lackedByLog(await unknownSend('k1'))
+      const send = { decision: 'retry', reason: 'x', sends: [{ key: 'k1' }] } as const
+      const { id } = await planDecisions({ pool }, send, 'token:ci')
+
+      const { text } = await get(`/ops/review/plans/${id}`)
+
+      expect(wordsOf(text)).toContain('Nobody can carry it out')
+      expect(text).not.toContain('<button class="main">')
+    })
   })
 
   test('a report is attached by its own form', async () => {

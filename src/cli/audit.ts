@@ -3,6 +3,7 @@ import type { Db } from '../db.ts'
 import { type AuditRow, listAudit } from '../ops/audit-queries.ts'
 import { auditAction, auditWord, nearActions } from '../ops/audit-words.ts'
 import { auditFilter, problemsOf } from '../ops/filters.ts'
+import { plannerText } from '../ops/story-lines.ts'
 import { timeText } from '../ops/words.ts'
 import { jsonOutput, listHint, type OutputOptions, table, tabSeparated, usageError } from './output.ts'
 
@@ -55,8 +56,12 @@ function rowsText(rows: readonly AuditRow[], options: OutputOptions): string {
   if (rows.length === 0) return ''
   return table(
     [`WHEN (${options.zone ?? 'UTC'})`, 'WHO', 'VIA', 'WHAT', 'OF', 'WHY'],
-    rows.map(({ at, actor, via, action, subject, reason }) =>
-      [timeText(at, options.zone), actor, via, auditWord(action), subject, reason ?? ''].map((text) => ({ text })),
+    rows.map(({ at, actor, via, action, subject, reason, after }) =>
+      [timeText(at, options.zone), actor, via, `${auditWord(action)}${plannerText({ after })}`, subject, reason ?? ''].map(
+        (text) => ({
+          text,
+        }),
+      ),
     ),
     [4, 5],
     options,

@@ -7,9 +7,8 @@ import { reasonSchema, SECOND_PERSON } from '../ops/decide-send.ts'
 import { readRunId } from '../ops/filters.ts'
 import { countText, type Label, skippedWords, verdictWords } from '../ops/words.ts'
 import { verdicts } from '../sends/suggest.ts'
-import { systemUser } from './environment.ts'
 import { jsonOutput, manyText, mark, type OutputOptions, table, tabSeparated, tag, usageError, words } from './output.ts'
-import { confirmed, decisions, type ResolveOptions, rulesOf } from './resolve.ts'
+import { actorFor, confirmed, decisions, type ResolveOptions, rulesOf } from './resolve.ts'
 import { INTERRUPTED } from './terminal.ts'
 
 type Options = ResolveOptions & { yes?: boolean | undefined }
@@ -24,12 +23,16 @@ export async function resolveManyCommand(pool: pg.Pool, databaseUrl: string, opt
   if (plan !== undefined) {
     const known = readRunId(plan)
     const planned = known ? await findPlan(pool, known) : undefined
-    return planned ? carryOut(pool, databaseUrl, planned, options) : noSuchPlan
+    if (!planned) return noSuchPlan
+    const actor = await actorFor(pool, planned.decision, options)
+    return typeof actor === 'string' ? carryOut(pool, databaseUrl, planned, actor, options) : actor
   }
   const request = requestOf(options)
   if ('exitCode' in request) return request
-  const planned = await planDecisions({ pool }, request, options.by ?? systemUser())
-  return options.dryRun ? dryRun(planned, options) : carryOut(pool, databaseUrl, planned, options)
+  const actor = await actorFor(pool, request.decision, options)
+  if (typeof actor !== 'string') return actor
+  const planned = await planDecisions({ pool }, request, actor)
+  return options.dryRun ? dryRun(planned, options) : carryOut(pool, databaseUrl, planned, actor, options)
 }
 
 const noSuchPlan: CommandResult = { stdout: '', stderr: 'oncehook: there is no such plan, or it has expired\n', exitCode: 1 }
@@ -51,13 +54,19 @@ function dryRun(plan: DecisionPlan, options: Options): CommandResult {
   return { stdout: planText(plan, options), stderr: `${countsText(plan, options)}${hint}`, exitCode: 0 }
 }
 
-async function carryOut(pool: pg.Pool, databaseUrl: string, plan: DecisionPlan, options: Options): Promise<CommandResult> {
+async function carryOut(
+  pool: pg.Pool,
+  databaseUrl: string,
+  plan: DecisionPlan,
+  actor: string,
+  options: Options,
+): Promise<CommandResult> {
   // One that runs or has run is answered as it is.
   const refusal = plan.state === 'planned' ? await agreed(plan, options) : undefined
   if (refusal) return refusal
   const { enqueueSends } = await openJobs(databaseUrl)
   const deps = { pool, enqueueSends, ...rulesOf(options), log: createLog('silent', 'cli') }
-  const by = { actor: options.by ?? systemUser(), via: 'cli', confirm: plan.will_change }
+  const by = { actor, via: 'cli', confirm: plan.will_change }
   const ran = await runPlan(deps, plan.id, by)
   if (ran.outcome === 'second_person_needed') {
     const stderr = `${mark('bad', `Nothing was changed: ${SECOND_PERSON}.`, options)}\nWithin 10 minutes: oncehook sends resolve --plan ${plan.id} --by …\n`

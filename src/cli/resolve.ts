@@ -6,6 +6,7 @@ import { decideSend, messageIdSchema, reasonSchema, SECOND_PERSON } from '../ops
 import { findSend, type Send } from '../ops/send-queries.ts'
 import { exactTimeText, sendLabels } from '../ops/words.ts'
 import type { Decided } from '../sends/decide.ts'
+import { findOperator } from '../sends/second-person.ts'
 import { systemUser } from './environment.ts'
 import { jsonOutput, mark, type OutputOptions, painted, tag, usageError, visible } from './output.ts'
 import { type Conversation, INTERRUPTED } from './terminal.ts'
@@ -59,6 +60,8 @@ export async function resolveCommand(
   if (!messageId.success) return usageError(messageId.error.issues.map(({ message }) => ({ path: 'message-id', message })))
   const seen = key.includes('\0') ? undefined : await findSend(pool, key, options.sendsPerMinute)
   if (!seen) return notFound(key)
+  const actor = await actorFor(pool, decision, options)
+  if (typeof actor !== 'string') return actor
   const version = options.version ?? seen.version
   if (decision === 'retry') {
     // Before anybody is asked to risk what can't be done anyway.
@@ -66,7 +69,7 @@ export async function resolveCommand(
     const refusal = await confirmed(`If the first email did go out, ${seen.recipient} gets it twice.`, options)
     if (refusal) return refusal
   }
-  const by = { reason: reason.data, version, actor: options.by ?? systemUser(), via: 'cli' }
+  const by = { reason: reason.data, version, actor, via: 'cli' }
   const { enqueueSends } = await openJobs(databaseUrl)
   const decided = await decideSend(
     { pool, enqueueSends, ...rulesOf(options), log: createLog('silent', 'cli') },
@@ -86,6 +89,20 @@ export const rulesOf = ({ isExclusive, takesTwo }: ResolveOptions) => ({
   isExclusive: () => isExclusive,
   takesTwo: () => takesTwo,
 })
+
+/** Under whose name it is decided. A resend that takes two people is of an operator who is named: a system's user proves nobody. */
+export async function actorFor(
+  pool: pg.Pool,
+  decision: string,
+  { by, takesTwo }: Pick<ResolveOptions, 'by' | 'takesTwo'>,
+): Promise<string | CommandResult> {
+  if (!takesTwo || decision !== 'retry') return by ?? systemUser()
+  if (by === undefined) return usageError([{ path: 'by', message: `say by --by who you are: ${SECOND_PERSON}` }])
+  return (
+    (await findOperator(pool, by)) ??
+    usageError([{ path: 'by', message: `no operator who may sign in has the name "${visible(by)}": ${SECOND_PERSON}` }])
+  )
+}
 
 const notFound = (key: string): CommandResult => ({
   stdout: '',
@@ -122,6 +139,7 @@ function refused(
   if (decided.outcome === 'not_allowed')
     return result(`it is "${sendLabels[now.status].word}" by now, which can't be decided so; --reopen first.`, 3)
   if (decided.outcome === 'second_person_needed') return result(`you have asked for it already: ${SECOND_PERSON}.`, 1)
+  if (decided.outcome === 'no_person') return result(`you are no operator any more: ${SECOND_PERSON}.`, 1)
   return result('another call has this message ID, its events name another recipient, or no call of this send can have it.', 1)
 }
 

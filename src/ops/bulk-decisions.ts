@@ -1,6 +1,7 @@
 import type { Db } from '../db.ts'
 import { type BulkDecision, continuePlan, type Skipped } from '../sends/bulk.ts'
 import { byPerson, type State } from '../sends/lifecycle.ts'
+import { operatorNamed } from '../sends/second-person.ts'
 import { findSuggestions, type Suggestion, type Verdict } from '../sends/suggest.ts'
 import type { DecideDeps } from './decide-send.ts'
 import { listReview } from './review-queries.ts'
@@ -166,7 +167,7 @@ export type PlanRun =
   | { outcome: 'not_found' }
   /** It changes more than ten sends, and who asks hasn't said how many. */
   | { outcome: 'unconfirmed'; will_change: number }
-  /** It sends again, which takes two people: who has made the plan, and another. */
+  /** It sends again, which takes two operators: who has made the plan, and another. */
   | { outcome: 'second_person_needed' }
 
 /**
@@ -180,19 +181,22 @@ export async function runPlan(
 ): Promise<PlanRun> {
   const plan = await findPlan(deps.pool, id)
   if (!plan) return { outcome: 'not_found' }
+  const takesTwo = deps.takesTwo() && plan.decision === 'retry'
   if (plan.state === 'planned') {
     const { will_change } = plan
-    const people = new Set([plan.created_by, actor].map(byPerson).filter((who) => who.startsWith('person:')))
-    if (deps.takesTwo() && plan.decision === 'retry' && people.size < 2) return { outcome: 'second_person_needed' }
     if (confirm === undefined ? will_change >= CONFIRMED_FROM : confirm !== will_change)
       return { outcome: 'unconfirmed', will_change }
     await deps.pool.query(
-      `update decision_plans set state = 'running', started_at = now(), started_by = $2, via = $3
-       where id = $1 and state = 'planned' and expires_at > now()`,
-      [id, actor, via],
+      `with operator as (${operatorNamed('$4::text')})
+       update decision_plans set state = 'running', started_at = now(), started_by = case when $5 then (select actor from operator) else $2 end, via = $3
+       where id = $1 and state = 'planned' and expires_at > now() and (not $5 or exists (
+         select from operator, (${operatorNamed(`case when created_by ~ '^(person|token):' then created_by else 'person:' || created_by end`)}) maker
+         where maker.id <> operator.id))`,
+      [id, actor, via, byPerson(actor), takesTwo],
     )
   }
   await continuePlan(deps, id)
   const done = await findPlan(deps.pool, id)
+  if (done?.state === 'planned' && takesTwo && done.expires_at > new Date()) return { outcome: 'second_person_needed' }
   return !done || done.state === 'planned' ? { outcome: 'not_found' } : { outcome: 'done', plan: done }
 }

@@ -18,7 +18,7 @@ export interface DecisionRouteDeps extends DecideDeps {
 }
 
 /** What only a retry comes to. */
-type OneOfTwo = { outcome: 'asked' | 'second_person_needed' }
+type OneOfTwo = { outcome: 'asked' | 'second_person_needed' | 'no_person' }
 
 const MAX_BODY_BYTES = 20_000
 const params = z.strictObject({ key: sendKey })
@@ -101,7 +101,7 @@ export function decisionRoutes(deps: DecisionRouteDeps): Route[] {
             ? { decision: body.decision, messageId: body.message_id, ...by }
             : { decision: body.decision, ...by }
         const decided = await decideSend(deps, key, request)
-        return decided.outcome === 'asked' || decided.outcome === 'second_person_needed'
+        return decided.outcome === 'asked' || decided.outcome === 'second_person_needed' || decided.outcome === 'no_person'
           ? refuse(409, 'second_person_needed', SECOND_PERSON)
           : answerTo(key, decided)
       },

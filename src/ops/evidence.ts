@@ -1,6 +1,7 @@
 import type { Db } from '../db.ts'
 import type { Status } from '../sends/lifecycle.ts'
 import { CANDIDATE_AFTER_MS, CANDIDATE_BEFORE_MS } from '../sends/match.ts'
+import { findAsks } from '../sends/second-person.ts'
 import { findSuggestions, type Suggestion } from '../sends/suggest.ts'
 
 // Read-only. An attempt is told by its number: its id is a claim token and never leaves the database.
@@ -139,12 +140,8 @@ const named = (messageId: string | null) => (messageId === null ? '' : ` ${messa
 /** Who wants it sent again as it is now, where that takes another person. */
 async function findAsked(db: Db, { dedupe_key, status, version }: SendSeen): Promise<EvidenceLine[]> {
   if (status !== 'needs_review') return []
-  const { rows } = await db.query<{ at: Date; actor: string; reason: string | null }>({
-    name: 'find-asked',
-    text: `select at, actor, reason from audit_log where subject = 'send:' || $1 and action = 'ask_retry' and after ->> 'version' = $2::int::text order by id`,
-    values: [dedupe_key, version],
-  })
-  return rows.map(({ at, actor, reason }) => ({
+  const asks = await findAsks(db, dedupe_key, version)
+  return asks.map(({ at, actor, reason }) => ({
     at,
     kind: 'asked',
     text: `${actor.replace(/^person:/, '')} wants it sent again, which another person must say too: ${reason}`,

@@ -201,7 +201,7 @@ export const checks: readonly Check[] = [
     invariant: 'I12',
     sql: `select dedupe_key as subject from email_sends sends
       where (state = 'abandoned' and policy <> 'unguarded' or settled_by ~ '^(person|token):')
-        and not exists (select from audit_log where subject = 'send:' || dedupe_key)`,
+        and not exists (select from audit_log where subject = 'send:' || dedupe_key and action <> 'ask_retry')`,
   },
   {
     name: 'a claim or a call is stale, and no sweep has come by',

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import type { Db } from '../db.ts'
+import { asksFor } from '../sends/second-person.ts'
 import { findSuggestions, type Suggestion, suggestedNotSent, suggestedSent, verdicts } from '../sends/suggest.ts'
 import { cursor, encodeCursor, limit, microseconds, text } from './filters.ts'
 
@@ -22,6 +23,9 @@ export interface ReviewRow {
   queued_at: Date
   /** How it came to that. */
   last_error: string | null
+  /** The first who wants it sent again as it is now, where that takes two people. */
+  asked_by: string | null
+  asked_at: Date | null
   suggestion: Suggestion
 }
 
@@ -50,9 +54,11 @@ export async function listReview(
        where state = 'needs_review' and ($1::timestamptz is null or (queued_at, dedupe_key) > ($1, $2::text)) ${WHERE[suggestion ?? 'all']}
        order by queued_at, dedupe_key limit $3
      )
-     select dedupe_key, version, recipient, message ->> 'subject' as subject, policy, queued_at, last_error,
+     select dedupe_key, version, recipient, message ->> 'subject' as subject, policy, queued_at, last_error, asked.actor as asked_by, asked.at as asked_at,
        to_char(queued_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as place
-     from page join email_sends using (dedupe_key) order by queued_at, dedupe_key`,
+     from page join email_sends using (dedupe_key)
+       left join lateral (select at, actor from (${asksFor('dedupe_key', 'version')}) asks order by at, asker limit 1) asked on true
+     order by queued_at, dedupe_key`,
     [cursor?.[0] ?? null, cursor?.[1] ?? null, limit + 1],
   )
   const shown = rows.slice(0, limit)

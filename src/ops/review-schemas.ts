@@ -29,6 +29,8 @@ const reviewRow = z
     policy: z.string(),
     queued_at: instant,
     last_error: nothingOrText,
+    asked_by: nothingOrText.meta({ description: 'Who wants it sent again, which waits for another person' }),
+    asked_at: nothingOrInstant,
     suggestion: suggestionSchema,
   })
   .meta({ id: 'ReviewRow' })

@@ -257,14 +257,27 @@ export const decisionWords: Record<string, string> = {
 export const lineText = ({ title, pieces }: StoryLine) =>
   `${title}: ${pieces.map((piece) => (typeof piece === 'string' ? piece : piece.text)).join('')}`
 
-/** What somebody decided, and why. */
-export const decidedLine = ({ at, actor, action, reason, via }: AuditRow): StoryLine =>
+/** What somebody decided or asked for, and why. */
+export const decidedLine = (row: AuditRow): StoryLine =>
   line(
-    at,
+    row.at,
     'decided',
-    'Decided',
-    `${actor.replace(/^person:/, '')}: ${decisionWords[action] ?? action}${reason === null ? '' : `, because "${reason}"`} (${via})`,
+    isAsk(row) ? 'Asked' : 'Decided',
+    `${personOf(row.actor)}: ${decisionWords[row.action] ?? row.action}${plannerText(row)}${reasonText(row)} (${row.via})`,
   )
+
+/** A wish that another person has to share; nothing is decided by it. */
+export const isAsk = ({ action }: Pick<AuditRow, 'action'>): boolean => action === 'ask_retry'
+
+/** Who made the plan that somebody else has carried out: the reason is theirs. */
+export const plannerText = ({ after }: Pick<AuditRow, 'after'>): string =>
+  typeof after === 'object' && after !== null && 'planned_by' in after
+    ? `, as planned by ${personOf(String(after.planned_by))}`
+    : ''
+
+const reasonText = ({ reason }: AuditRow) => (reason === null ? '' : `, because "${reason}"`)
+
+const personOf = (actor: string) => actor.replace(/^person:/, '')
 
 const line = (at: Date, kind: MomentKind, title: string, ...pieces: (string | false | EventLink)[]): StoryLine => ({
   at,

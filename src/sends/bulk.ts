@@ -50,6 +50,7 @@ export async function continuePlans(deps: BulkDeps): Promise<number> {
 interface Running {
   decision: BulkDecision
   reason: string
+  created_by: string
   started_by: string
   via: string
 }
@@ -60,7 +61,7 @@ interface Running {
  */
 export async function continuePlan(deps: BulkDeps, id: string): Promise<boolean> {
   const { rows } = await deps.pool.query<Running>(
-    `select decision, reason, started_by, via from decision_plans where id = $1 and state = 'running'`,
+    `select decision, reason, created_by, started_by, via from decision_plans where id = $1 and state = 'running'`,
     [id],
   )
   const [plan] = rows
@@ -101,7 +102,7 @@ async function decideOne(
 async function decidePlanned(
   tx: Tx,
   enqueue: EnqueueSends,
-  { decision, reason, started_by, via }: Running,
+  { decision, reason, created_by, started_by, via }: Running,
   { plan, number }: { plan: string; number: number },
   key: string,
 ): Promise<{ skipped: Skipped | null; matchKey?: string } | undefined> {
@@ -130,7 +131,8 @@ async function decidePlanned(
   }
   const now = (await findSuggestions(tx, [key], new Date())).get(key)
   const { version, suggestion, message_id } = planned
-  const by = { version, reason, actor: started_by, via }
+  const plannedBy = created_by === started_by ? undefined : created_by
+  const by = { version, reason, actor: started_by, via, plannedBy }
   const request: DecisionRequest =
     decision === 'sent' ? { decision, messageId: message_id ?? undefined, ...by } : { decision, ...by }
   const isSame = now?.verdict === suggestion && now.message_id === message_id

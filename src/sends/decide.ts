@@ -3,20 +3,30 @@ import { inTransaction, type Tx } from '../db.ts'
 import { joinReports, lockFor } from './join.ts'
 import { byPerson, moves, type State, type Status } from './lifecycle.ts'
 import { RULE_VERSION } from './match.ts'
+import { asksFor, operatorNamed } from './second-person.ts'
 import type { EnqueueSends } from './trigger.ts'
 
 /** What a person says of a send whose outcome nobody could tell, or that it is to be looked at again. */
 export type Decision = { decision: 'sent'; messageId?: string | undefined } | { decision: 'abandoned' | 'retry' | 'reopen' }
 
 /** A decision by somebody, for a reason, on the send as it was seen. */
-export type DecisionRequest = Decision & { version: number; reason: string; actor: string; via: string }
+export type DecisionRequest = Decision & {
+  version: number
+  reason: string
+  actor: string
+  via: string
+  /** Of a plan that somebody else carries out: who made it, and gave the reason. */
+  plannedBy?: string | undefined
+}
 
 export type Decided =
   | { outcome: 'decided'; version: number; matchKey: string }
   /** A retry takes two people, and this one is noted as the first. */
   | { outcome: 'asked' }
-  /** They are the first already, or a program, which is no person. */
+  /** They are the first already. */
   | { outcome: 'second_person_needed' }
+  /** A retry takes two people, and who asks is none: a program, or nobody that is an operator. */
+  | { outcome: 'no_person' }
   | { outcome: 'not_found' }
   /** The send has changed since it was seen, or its state doesn't allow the decision. */
   | { outcome: 'stale' | 'not_allowed'; status: Status; version: number }
@@ -59,9 +69,9 @@ export async function decideWithin(
   const call = messageId === undefined ? undefined : await findCallOf(tx, key, messageId)
   if (messageId !== undefined && call === undefined) return { outcome: 'message_taken' }
   const to = targets[request.decision]
-  const { rows } = await tx.query<{ version: number; before: object }>({
+  const { rows } = await tx.query<{ version: number; before: object; operator: string | null }>({
     name: 'decide-send',
-    text: `with old as (select * from email_sends where dedupe_key = $1 for no key update)
+    text: `with old as (select * from email_sends where dedupe_key = $1 for no key update), operator as (${operatorNamed('$5::text')})
       update email_sends sends set state = $2, version = sends.version + 1, last_error = case when $2 = 'queued' then null else sends.last_error end,
         message_id = coalesce($6, sends.message_id),
         completed_at = case when $2 = 'sent' then now() when $2 = 'needs_review' then null else sends.completed_at end,
@@ -70,15 +80,15 @@ export async function decideWithin(
         queued_at = case when $2 = 'queued' then clock_timestamp() else sends.queued_at end, send_after = null,
         rate_limited_calls = 0, unreached_calls = 0
       from old where sends.dedupe_key = old.dedupe_key and old.version = $3 and old.state = any ($4)
-        and (not $7 or $5 ^@ 'person:' and exists (select ${ASKED} and ${WHO} <> $5 and ${WHO} ^@ 'person:'))
-      returning sends.version, jsonb_build_object('state', old.state, 'version', old.version) as before`,
+        and (not $7 or exists (select from operator, (${asksFor('$1', '$3::int')}) asks where asks.asker <> operator.id))
+      returning sends.version, jsonb_build_object('state', old.state, 'version', old.version) as before, (select actor from operator) as operator`,
     values: [key, to, request.version, moves.person[to], byPerson(request.actor), messageId ?? null, takesTwo],
   })
   const decided = rows[0]
   if (!decided) {
     const now = (await findRow(tx, key)) ?? seen
     if (takesTwo && now.version === request.version && now.status === 'needs_review')
-      return { outcome: (await askFor(tx, key, request)) ? 'asked' : 'second_person_needed' }
+      return { outcome: await askFor(tx, key, request) }
     return { outcome: now.version === request.version ? 'not_allowed' : 'stale', status: now.status, version: now.version }
   }
   if (to === 'queued') await enqueue(tx, [{ key }])
@@ -86,8 +96,19 @@ export async function decideWithin(
   await tx.query({
     name: 'audit-decision',
     text: `insert into audit_log (actor, via, action, subject, reason, before, after)
-      values ($1, $2, $3, 'send:' || $4, $5, $6, jsonb_build_object('state', $7::text, 'version', $8::int))`,
-    values: [request.actor, request.via, request.decision, key, request.reason, decided.before, to, decided.version],
+      values ($1, $2, $3, 'send:' || $4, $5, $6,
+        jsonb_build_object('state', $7::text, 'version', $8::int) || jsonb_strip_nulls(jsonb_build_object('planned_by', $9::text)))`,
+    values: [
+      (takesTwo && decided.operator) || request.actor,
+      request.via,
+      request.decision,
+      key,
+      request.reason,
+      decided.before,
+      to,
+      decided.version,
+      request.plannedBy ?? null,
+    ],
   })
   if (messageId !== undefined) {
     await tx.query('update send_attempts set message_id = $2 where id = $1 and message_id is null', [call, messageId])
@@ -98,20 +119,23 @@ export async function decideWithin(
   return { outcome: 'decided', version: now?.version ?? decided.version, matchKey: seen.match_key }
 }
 
-/** That somebody wants the send $1 again, as it was in version $3: kept where nobody can change it, and void once the send has changed. */
-const ASKED = `from audit_log where subject = 'send:' || $1 and action = 'ask_retry' and after ->> 'version' = $3::int::text`
-/** As `byPerson`. */
-const WHO = `case when actor ~ '^(person|token):' then actor else 'person:' || actor end`
-
-/** Notes that a person wants a resend; false when it is noted already, or when it is no person. */
-async function askFor(tx: Tx, key: string, { version, actor, via, reason }: DecisionRequest): Promise<boolean> {
-  const { rowCount } = await tx.query(
-    `insert into audit_log (actor, via, action, subject, reason, after)
-     select $2, $4, 'ask_retry', 'send:' || $1, $5, jsonb_build_object('version', $3::int)
-     where $6::text ^@ 'person:' and not exists (select ${ASKED} and ${WHO} = $6)`,
-    [key, actor, version, via, reason, byPerson(actor)],
+/** Notes that a person wants a resend, under their name as it is kept, where nobody can change it. */
+async function askFor(
+  tx: Tx,
+  key: string,
+  { version, actor, via, reason }: DecisionRequest,
+): Promise<'asked' | 'second_person_needed' | 'no_person'> {
+  const { rows } = await tx.query<{ outcome: 'asked' | 'second_person_needed' | 'no_person' }>(
+    `with operator as (${operatorNamed('$6::text')}), asked as (
+       insert into audit_log (actor, via, action, subject, reason, after)
+       select actor, $3, 'ask_retry', 'send:' || $1, $4, $5 from operator
+       where not exists (select from (${asksFor('$1', '$2::int')}) asks where asks.asker = operator.id) returning id
+     )
+     select case when not exists (select from operator) then 'no_person' when exists (select from asked) then 'asked'
+       else 'second_person_needed' end as outcome`,
+    [key, version, via, reason, { version }, byPerson(actor)],
   )
-  return rowCount === 1
+  return rows[0]?.outcome ?? 'no_person'
 }
 
 interface Row {

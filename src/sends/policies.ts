@@ -105,7 +105,7 @@ export async function resendPreferred(tx: Tx, enqueue: EnqueueSends, reviewAfter
        select dedupe_key from email_sends sends
        where policy = 'prefer_duplicate' and state = any ($2)
          and not exists (select from sending_control where held_reason is not null)
-         and not exists (select from audit_log where subject = 'send:' || sends.dedupe_key)
+         and not exists (select from audit_log where subject = 'send:' || sends.dedupe_key and action <> 'ask_retry')
          and (select count(*) < $3 and max(ended_at) < now() - $1::float8 * interval '1 ms'
               from send_attempts attempts where attempts.dedupe_key = sends.dedupe_key and called_at is not null)
        order by dedupe_key limit 1000 for no key update skip locked

@@ -53,7 +53,10 @@ export function addSendCommands(program: Command): void {
       '--confirm <words>',
       "what is to be typed where nobody can be asked: 'send again' for a retry, the count for more than ten",
     )
-    .option('--by <name>', 'who decides; the user of this system without it')
+    .option(
+      '--by <name>',
+      'who decides; the user of this system without it. Where a retry takes two people: the name of an operator',
+    )
     .addHelpText(
       'after',
       `\nExamples:\n  $ oncehook sends resolve invoice:INV-1042:paid --decision sent --message-id m_93c --reason "seen in the sending log"\n  $ oncehook sends resolve invoice:INV-1042:paid --decision retry --reason "not in the log"\n  $ oncehook sends resolve invoice:INV-1042:paid --reopen --reason "customer has nothing"\n  $ oncehook sends resolve --filter sent --decision sent --reason "as suggested" --dry-run`,

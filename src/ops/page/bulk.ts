@@ -1,5 +1,6 @@
 import { Router } from 'express'
 import { z } from 'zod'
+import { findOperator } from '../../sends/second-person.ts'
 import { type Verdict, verdicts } from '../../sends/suggest.ts'
 import {
   CONFIRMED_FROM,
@@ -23,7 +24,7 @@ import type { Page } from './layout.ts'
 import { missingPage, refusalPage, screen } from './page.ts'
 import { sendPath } from './reopening.ts'
 import type { ScreenDeps } from './routes.ts'
-import { mayDecide, type Visit } from './visit.ts'
+import { actorOf, mayDecide, type Visit } from './visit.ts'
 
 const seenSend = z
   .string()
@@ -105,6 +106,11 @@ export function bulkScreen(deps: ScreenDeps): Router {
     const plan = id === undefined ? undefined : await findPlan(deps.reads, id)
     return maskFor(visit.session.person.role, deps.config()).apply(plan)
   }
+  const standing = async ({ decision, state, created_by }: DecisionPlan, visit: Visit): Promise<Standing> => {
+    if (decision !== 'retry' || state !== 'planned' || !deps.config().secondPerson) return 'alone'
+    const maker = await findOperator(deps.pool, created_by)
+    return maker === undefined ? 'made by nobody' : maker === actorOf(visit) ? 'maker' : 'second'
+  }
 
   addAction(router, deps, '/ops/review/check', {
     roles: ['operator'],
@@ -123,7 +129,7 @@ export function bulkScreen(deps: ScreenDeps): Router {
     '/ops/review/plans/:id',
     screen(deps, async (visit, req) => {
       const plan = await find(visit, readRunId(String(req.params.id)))
-      return plan ? planPage(plan, visit) : noPlan
+      return plan ? planPage(plan, visit, await standing(plan, visit)) : noPlan
     }),
   )
   addAction(router, deps, '/ops/review/plans/:id', {
@@ -148,13 +154,15 @@ export function bulkScreen(deps: ScreenDeps): Router {
           notice: { text: `${countText(run.plan.decided)} decided, ${countText(run.plan.skipped)} skipped.` },
         }
       const plan = await find(visit, id)
-      const message = run.outcome === 'unconfirmed' ? `type how many it will change: ${run.will_change}` : SECOND_PERSON
-      const problems = [{ path: 'confirm', message }]
-      return { page: plan ? planPage(plan, visit, problems) : noPlan }
+      if (!plan) return { page: noPlan }
+      const turn = await standing(plan, visit)
+      if (run.outcome === 'second_person_needed') return { page: { ...planPage(plan, visit, turn), status: 409 } }
+      const problems = [{ path: 'confirm', message: `type how many it will change: ${run.will_change}` }]
+      return { page: planPage(plan, visit, turn, problems) }
     },
     async invalid({ problems, visit, req }) {
       const plan = await find(visit, readRunId(String(req.params.id)))
-      return plan ? planPage(plan, visit, problems) : noPlan
+      return plan ? planPage(plan, visit, await standing(plan, visit), problems) : noPlan
     },
   })
   return router
@@ -165,7 +173,10 @@ const noPlan = missingPage(
   html`It is forgotten a day after it has expired. <a href="/ops/review">Needs a decision</a>`,
 )
 
-function planPage(plan: DecisionPlan, visit: Visit, problems: readonly Problem[] = []): Page {
+/** Whether this person may carry out a plan: one for a resend that takes two people is for another than who made it. */
+type Standing = 'alone' | 'maker' | 'second' | 'made by nobody'
+
+function planPage(plan: DecisionPlan, visit: Visit, standing: Standing, problems: readonly Problem[] = []): Page {
   const { decision, reason, will_change, decided, skipped, state, sends, has_more } = plan
   const isOver = state === 'planned' && plan.expires_at <= visit.view.now
   const result = ({ result, skipped }: PlannedSend): Part =>
@@ -182,8 +193,9 @@ function planPage(plan: DecisionPlan, visit: Visit, problems: readonly Problem[]
     main: html`<h1>${title}: ${decisionWords[decision]}</h1>${errorSummary(problems)}${counted}
 <p>Reason: ${reason}. ${state === 'planned' ? html`Made ${visit.view.time(plan.created_at)} by ${plan.created_by}; good until ${visit.view.time(plan.expires_at)}.` : html`Started ${visit.view.time(plan.started_at)} by ${plan.started_by ?? '–'}.`}</p>
 ${has_more && html`<p>More sends match than one plan takes; check again after these.</p>`}
+${standing === 'second' && html`<p>${plan.created_by.replace(/^person:/, '')} has made it, and the reason is theirs. <b>You are the second: the emails are sent when you confirm.</b></p>`}
 ${decision === 'retry' && state === 'planned' && html`<p class="banner bad"><b>A resend can't be taken back once it is called.</b> If a first email did go out after all, its recipient gets it twice.</p>`}
-${planActions(plan, isOver, problems, visit)}
+${planActions(plan, isOver, problems, visit, standing)}
 ${table({
   caption: 'Exactly these sends, as they were when this was made',
   head: ['Send (key)', 'To', 'Suggested', 'What happens'],
@@ -196,24 +208,32 @@ ${table({
 }
 
 function planActions(
-  { id, state, will_change }: DecisionPlan,
+  { id, state, will_change, created_by, expires_at }: DecisionPlan,
   isOver: boolean,
   problems: readonly Problem[],
   visit: Visit,
+  standing: Standing,
 ): Part {
   if (state === 'done') return null
   if (!mayDecide(visit)) return html`<p class="muted">Carrying it out needs role operator.</p>`
   if (isOver) return html`<p>It has expired. <a href="/ops/review">Check again</a></p>`
   if (will_change === 0) return html`<p>There is nothing to carry out.</p>`
+  if (standing === 'maker')
+    return html`<p class="banner"><b>Another person has to carry it out</b>, on this page until ${visit.view.time(expires_at)}: ${SECOND_PERSON}. You have made it.</p>`
+  if (standing === 'made by nobody')
+    return html`<p class="banner"><b>Nobody can carry it out</b>: ${SECOND_PERSON}, and ${created_by}, who has made it, is no operator. <a href="/ops/review">Check again</a></p>`
   const mustType = state === 'planned' && will_change >= CONFIRMED_FROM
   return actionForm({
     action: planPath(id),
     fields: html`${mustType && field({ name: 'confirm', label: `Type how many: ${will_change}`, required: true, problems, inputMode: 'numeric', size: 8 })}<button class="main">${state === 'planned' ? `Confirm ${countText(will_change)} ${will_change === 1 ? 'decision' : 'decisions'}` : 'Go on'}</button>`,
-    byApi: {
-      method: 'POST',
-      path: '/v1/resolve',
-      body: { plan: id, ...(mustType && { confirm: will_change }) },
-      cli: ['sends', 'resolve', '--plan', id, ...(mustType ? ['--confirm', String(will_change)] : [])],
-    },
+    byApi:
+      standing === 'second'
+        ? 'personal'
+        : {
+            method: 'POST',
+            path: '/v1/resolve',
+            body: { plan: id, ...(mustType && { confirm: will_change }) },
+            cli: ['sends', 'resolve', '--plan', id, ...(mustType ? ['--confirm', String(will_change)] : [])],
+          },
   })
 }

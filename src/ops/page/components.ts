@@ -30,7 +30,7 @@ export interface ByApi {
 export function actionForm(options: {
   action: string
   fields: Part
-  /** `personal`: about the person's own page, for which there is no API. */
+  /** `personal`: what only a person does on the page, for which there is no API. */
   byApi: ByApi | 'personal'
   className?: string
   id?: string

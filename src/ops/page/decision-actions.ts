@@ -1,6 +1,7 @@
 import { type Request, Router } from 'express'
 import { type Attached, attachReport } from '../../sends/attach.ts'
 import type { Decided } from '../../sends/decide.ts'
+import { findAsks } from '../../sends/second-person.ts'
 import { answerSentence } from '../answer.ts'
 import { asConfigured, decideSend, SECOND_PERSON } from '../decide-send.ts'
 import { findEvidence, type SendEvidence } from '../evidence.ts'
@@ -16,6 +17,7 @@ import {
   decisionFields,
   decisionForm,
   decisionForms,
+  type Onward,
   resendFields,
   resendForm,
   type Typed,
@@ -26,7 +28,7 @@ import { refusalPage, screen } from './page.ts'
 import { canBeReopened, reopenForm, sendPath } from './reopening.ts'
 import { deskPath, evidencePart } from './review-desk.ts'
 import type { ScreenDeps } from './routes.ts'
-import { mayDecide, type Visit } from './visit.ts'
+import { actorOf, mayDecide, type Visit } from './visit.ts'
 
 /** Mounts what is decided about one send: that it was sent, that it wasn't, that it is sent again, and whose report one is. */
 export function decisionActions(deps: ScreenDeps): Router {
@@ -109,7 +111,7 @@ export function decisionActions(deps: ScreenDeps): Router {
         suggestion: suggestion === 'sent' || suggestion === 'not_sent' || suggestion === 'cant_tell' ? suggestion : undefined,
         next: typeof next === 'string' ? next : undefined,
       } as const
-      return formPage('Send it again?', evidence, visit, {}, (it, typed) => resendPart(deps, it, resendFields(it, onward, typed)))
+      return formPage('Send it again?', evidence, visit, {}, (it, typed) => resendPart(deps, it, visit, onward, typed))
     }),
   )
   addAction(router, deps, '/ops/review/again/:key', {
@@ -131,12 +133,12 @@ export function decisionActions(deps: ScreenDeps): Router {
       }
     },
     invalid: ({ problems, given, visit, req }) =>
-      again(req, visit, given, problems, (it, typed) => resendPart(deps, it, resendFields(it, {}, typed))),
+      again(req, visit, given, problems, (it, typed) => resendPart(deps, it, visit, {}, typed)),
   })
   return router
 }
 
-type FormOf = (evidence: SendEvidence, typed: Typed) => Html
+type FormOf = (evidence: SendEvidence, typed: Typed) => Html | Promise<Html>
 
 const noSend = refusalPage(404, 'No send has this key', html`Nothing was changed. <a href="/ops/review">Needs a decision</a>`)
 
@@ -146,13 +148,34 @@ const typedOf = (given: Given, problems: readonly Problem[]): Typed => ({
   problems,
 })
 
-const resendPart = ({ config }: ScreenDeps, { recipient }: SendEvidence, form: Html) =>
-  html`<p class="banner bad"><b>If the first email did go out, ${recipient} gets it twice.</b> A resend can't be taken back once it is called.</p>${config().secondPerson && html`<p>It takes two people: it is called when another person has said so too.</p>`}${form}`
+/** The form of a resend; where it takes two people it says what becomes of it, and who has asked needs none. */
+async function resendPart(deps: ScreenDeps, evidence: SendEvidence, visit: Visit, onward: Onward, typed: Typed): Promise<Html> {
+  const asks = deps.config().secondPerson ? await findAsks(deps.reads, evidence.dedupe_key, evidence.version) : undefined
+  const own = asks?.find(({ actor }) => actor === actorOf(visit))
+  const other = asks?.find(({ actor }) => actor !== actorOf(visit))
+  if (own && !other)
+    return html`<p class="banner">You have asked for it ${visit.view.time(own.at)}: ${own.reason}. <b>It waits for another person</b>, who has to say so too, here or at the command line. Nothing is sent before that.</p>`
+  const who =
+    asks &&
+    (other
+      ? html`<p>${personOf(other.actor)} has asked for it ${visit.view.time(other.at)}: ${other.reason}. <b>You are the second: it is sent when you say so too.</b></p>`
+      : html`<p>It takes two people: it is called when another person has said so too.</p>`)
+  return html`<p class="banner bad"><b>If the first email did go out, ${evidence.recipient} gets it twice.</b> A resend can't be taken back once it is called.</p>${who}${resendFields(evidence, onward, typed, asks && (other ? 'second' : 'first'))}`
+}
 
-function formPage(title: string, evidence: SendEvidence, visit: Visit, typed: Typed, form: FormOf, status = 200): Page {
+const personOf = (actor: string) => actor.replace(/^person:/, '')
+
+async function formPage(
+  title: string,
+  evidence: SendEvidence,
+  visit: Visit,
+  typed: Typed,
+  form: FormOf,
+  status = 200,
+): Promise<Page> {
   const { dedupe_key: key } = evidence
   const isOpen = evidence.status === 'needs_review'
-  const may = mayDecide(visit) ? form(evidence, typed) : html`<p class="muted">Deciding needs role operator.</p>`
+  const may = mayDecide(visit) ? await form(evidence, typed) : html`<p class="muted">Deciding needs role operator.</p>`
   return {
     title,
     place: 'review',
@@ -168,6 +191,7 @@ type NotSaved = Exclude<Decided['outcome'] | Attached['outcome'], 'decided' | 'a
 const reasonsAgainst: Record<Exclude<NotSaved, 'not_found' | 'stale' | 'not_allowed'>, string> = {
   message_taken: 'Its message belongs to another call, is told of another recipient, or no call of this send can have it.',
   asked: SECOND_PERSON,
+  no_person: `You are no operator any more: ${SECOND_PERSON}.`,
   second_person_needed: `You have asked for it already: ${SECOND_PERSON}.`,
   report_taken: 'The report belongs to a send already.',
   report_not_found: 'There is no such report.',

@@ -75,7 +75,7 @@ const attachPath = (key: string): string => `/ops/review/attach/${encodeURICompo
 const againPath = (key: string): string => `/ops/review/again/${encodeURIComponent(key)}`
 
 /** Where the form leads when it is saved. */
-interface Onward extends DeskPlace {
+export interface Onward extends DeskPlace {
   next?: string | undefined
 }
 
@@ -185,8 +185,16 @@ export function attachFields(
   })
 }
 
+/** How far a resend is that takes two people: this person is the first to ask, or the second and has it sent. */
+type Turn = 'first' | 'second'
+
 /** The form that sends an email again: its words are typed, as it can't be undone. */
-export function resendFields({ dedupe_key: key, version }: SendEvidence, onward: Onward, typed: Typed): Html {
+export function resendFields(
+  { dedupe_key: key, version }: SendEvidence,
+  onward: Onward,
+  typed: Typed,
+  turn: Turn | undefined,
+): Html {
   return actionForm({
     action: againPath(key),
     fields: html`${hiddenFields(version, onward)}${reasonFields('', typed, 'not_sent')}${field({
@@ -196,24 +204,27 @@ export function resendFields({ dedupe_key: key, version }: SendEvidence, onward:
       problems: typed.problems ?? [],
       maxLength: 50,
       size: 20,
-    })}<button class="danger">Send it again</button>`,
-    byApi: {
-      method: 'POST',
-      path: `/v1/sends/${encodeURIComponent(key)}/resolve`,
-      body: { version, decision: 'retry', reason: '…' },
-      cli: [
-        'sends',
-        'resolve',
-        key,
-        '--decision',
-        'retry',
-        '--version',
-        String(version),
-        '--confirm',
-        CONFIRMATION,
-        '--reason',
-        '…',
-      ],
-    },
+    })}<button class="danger">${turn === 'first' ? 'Ask for it' : 'Send it again'}</button>`,
+    byApi:
+      turn !== undefined
+        ? 'personal'
+        : {
+            method: 'POST',
+            path: `/v1/sends/${encodeURIComponent(key)}/resolve`,
+            body: { version, decision: 'retry', reason: '…' },
+            cli: [
+              'sends',
+              'resolve',
+              key,
+              '--decision',
+              'retry',
+              '--version',
+              String(version),
+              '--confirm',
+              CONFIRMATION,
+              '--reason',
+              '…',
+            ],
+          },
   })
 }

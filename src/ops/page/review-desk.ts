@@ -53,11 +53,11 @@ export function deskCounts(counts: ReviewCounts, { suggestion }: DeskPlace, { vi
 
 /** The sends that need a decision, the oldest first; each leads to its evidence. */
 export function deskList(rows: readonly ReviewRow[], place: DeskPlace, current: string | undefined, visit: Visit): Html {
-  const row = ({ dedupe_key: key, version, recipient, queued_at, last_error, suggestion }: ReviewRow) => {
+  const row = ({ dedupe_key: key, version, recipient, queued_at, last_error, asked_by, asked_at, suggestion }: ReviewRow) => {
     const isCurrent = key === current
     return html`<tr data-row="${key}"${attribute('class', isCurrent && 'current')}><td>${mayDecide(visit) && tickOf(key, version)}</td>
 <td><a class="mono" href="${deskPath({ ...place, key })}#evidence"${attribute('aria-current', isCurrent && 'true')}${attribute('autofocus', isCurrent && visit.done !== undefined)}>${key}</a><br><span class="muted">${last_error ?? 'reopened'} · ${ageText(queued_at, visit.view.now)}</span></td>
-<td>${recipient}<br><span class="muted">suggested: ${verdictWords[suggestion.verdict]}</span></td></tr>`
+<td>${recipient}<br><span class="muted">suggested: ${verdictWords[suggestion.verdict]}</span>${asked_by !== null && html`<br><b>asked for by ${asked_by.replace(/^person:/, '')}, ${visit.view.time(asked_at)}</b>`}</td></tr>`
   }
   return html`<div data-rows>${table({
     caption: 'Need a decision, the oldest first',

@@ -1,7 +1,7 @@
 import type { AuditRow } from '../audit-queries.ts'
 import type { Send } from '../send-queries.ts'
 import { offsetOf } from '../send-text.ts'
-import { decisionWords, type EventLink, type StoryLine } from '../story-lines.ts'
+import { decisionWords, type EventLink, isAsk, plannerText, type StoryLine } from '../story-lines.ts'
 import { attemptLabels, countText } from '../words.ts'
 import { table } from './components.ts'
 import { type Html, html, type Part } from './html.ts'
@@ -111,17 +111,20 @@ export function messageOfSend({ message, dedupe_key }: Pick<Send, 'message' | 'd
   )}</details>`
 }
 
-/** What people and programs decided of a send. */
+/** What people and programs decided of a send, and what they asked for. */
 export function auditOfSend(audit: readonly AuditRow[], view: View): Html {
-  return html`<details><summary>Audit (${audit.length === 1 ? '1 decision' : `${audit.length} decisions`})</summary>${
+  const asks = audit.filter(isAsk).length
+  const decisions = audit.length - asks
+  const counted = decisions === 1 ? '1 decision' : `${decisions} decisions`
+  return html`<details><summary>Audit (${counted}${asks > 0 && `, asked for ${asks === 1 ? 'once' : `${asks} times`}`})</summary>${
     audit.length === 0
       ? html`<p>Nobody has decided anything about this send.</p>`
       : table({
-          caption: 'Decisions, the latest first',
+          caption: `${asks > 0 ? 'Decisions and what was asked for' : 'Decisions'}, the latest first`,
           head: ['When', 'Who', 'What', 'Reason', 'By'],
           rows: audit.map(
-            ({ at, actor, action, reason, via }) =>
-              html`<tr><td>${view.exactTime(at)}</td><td>${actor}</td><td>${decisionWords[action] ?? action}</td><td>${reason ?? '–'}</td><td>${via}</td></tr>`,
+            (row) =>
+              html`<tr><td>${view.exactTime(row.at)}</td><td>${row.actor}</td><td>${decisionWords[row.action] ?? row.action}${plannerText(row)}</td><td>${row.reason ?? '–'}</td><td>${row.via}</td></tr>`,
           ),
         })
   }</details>`

@@ -3,6 +3,7 @@ import { type AuditRow, listAudit } from '../../audit-queries.ts'
 import { auditWord, auditWords } from '../../audit-words.ts'
 import { auditFilter } from '../../filters.ts'
 import { maskFor } from '../../personal-data.ts'
+import { plannerText } from '../../story-lines.ts'
 import { timeText } from '../../words.ts'
 import { boosted, errorSummary, field, pager, select, table } from '../components.ts'
 import { sendCsv } from '../csv.ts'
@@ -73,7 +74,7 @@ function actionSelect(given: string | undefined): Html {
 
 function rowOf({ id, at, actor, via, action, subject, reason, before, after }: AuditRow, zone: string): Html {
   return html`<tr data-row="${id}"><td class="first"><time datetime="${at.toISOString()}">${timeText(at, zone)}</time></td><td>${actor === via ? html`${actor} <span class="muted">by itself</span>` : html`${actor} <span class="muted">by ${via}</span>`}</td>
-<td>${auditWord(action)}</td><td class="mono">${subjectOf(subject)}</td><td class="mono">${changeOf(before, after)}</td><td>${reason ?? ''}</td></tr>`
+<td>${auditWord(action)}${plannerText({ after })}</td><td class="mono">${subjectOf(subject)}</td><td class="mono">${changeOf(before, after)}</td><td>${reason ?? ''}</td></tr>`
 }
 
 /** A link to what was changed, where it has a page. */
