@@ -9,7 +9,7 @@ export interface Turns {
   delayMs(): number
 }
 
-export interface Wait {
+interface Wait {
   /** Resolves with true when it is one's turn, with false when it was dropped. */
   turn: Promise<boolean>
   /** Doesn't want it any more, and holds nothing from now on. */
