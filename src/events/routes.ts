@@ -36,7 +36,7 @@ export type Acknowledge = (source: Source, req: IncomingMessage, res: ServerResp
 /** 2xx means committed, 401 never says why, and nothing is kept of what isn't verified. */
 export function createAcknowledge(deps: EventRoutesDeps): Acknowledge {
   const turns = createTurns(MOST_IN_TURN)
-  const admission = createAdmission(() => Math.max(turns.delayMs(), deps.recorder.delayMs()), deps.mostUnderWay)
+  const admission = createAdmission(deps.recorder.delayMs, deps.mostUnderWay)
   const shedding = createShedding((source, requests) =>
     deps.log.warn({ source, result: 'overloaded', requests }, 'webhooks refused'),
   )

@@ -6,18 +6,19 @@ export interface Shedding {
 
 /** An answer brings the next request of its connection. A moment's wait costs the sender nothing and leaves the time to the others. */
 const ANSWERED_EVERY_MS = 25
+/** Not all of them in one turn of the event loop either: what is refused must not take the time of what is taken. */
+const ANSWERED_IN_TURN = 8
 /** What is refused is counted one by one, but told of no more often than this: under overload a line for each would be the next load. */
 const TOLD_EVERY_MS = 1_000
 
 /** Gathers the refusals of an overload: answered together, and told of by how many there were of each source. */
 export function createShedding(tell: (source: string, count: number) => void): Shedding {
-  let waiting: (() => void)[] = []
+  const waiting: (() => void)[] = []
   const untold = new Map<string, number>()
 
-  const answerAll = () => {
-    const answers = waiting
-    waiting = []
-    for (const answer of answers) answer()
+  const answerSome = () => {
+    for (const answer of waiting.splice(0, ANSWERED_IN_TURN)) answer()
+    if (waiting.length > 0) setImmediate(answerSome)
   }
   const tellAll = () => {
     for (const [source, count] of untold) tell(source, count)
@@ -28,7 +29,7 @@ export function createShedding(tell: (source: string, count: number) => void): S
       if (untold.size === 0) setTimeout(tellAll, TOLD_EVERY_MS).unref()
       untold.set(source, (untold.get(source) ?? 0) + 1)
       return new Promise((answer) => {
-        if (waiting.push(answer) === 1) setTimeout(answerAll, ANSWERED_EVERY_MS)
+        if (waiting.push(answer) === 1) setTimeout(answerSome, ANSWERED_EVERY_MS)
       })
     },
   }

@@ -5,8 +5,6 @@
 export interface Turns {
   /** Asks for a turn; undefined where it is one's turn at once. */
   take(): Wait | undefined
-  /** For how many milliseconds the first has been waiting for its turn; 0 without one. */
-  delayMs(): number
 }
 
 interface Wait {
@@ -19,7 +17,7 @@ interface Wait {
 export function createTurns(most: number): Turns {
   let left = most
   // In the order in which they came.
-  const waiting = new Set<{ since: number; end(isTurn: boolean): void }>()
+  const waiting = new Set<(isTurn: boolean) => void>()
   let isPlanned = false
 
   const begin = () => {
@@ -29,7 +27,7 @@ export function createTurns(most: number): Turns {
       if (left === 0) break
       left -= 1
       waiting.delete(one)
-      one.end(true)
+      one(true)
     }
     if (left < most) plan()
   }
@@ -46,18 +44,13 @@ export function createTurns(most: number): Turns {
         return undefined
       }
       const { promise, resolve } = Promise.withResolvers<boolean>()
-      const one = { since: performance.now(), end: resolve }
-      waiting.add(one)
+      waiting.add(resolve)
       return {
         turn: promise,
         drop() {
-          if (waiting.delete(one)) resolve(false)
+          if (waiting.delete(resolve)) resolve(false)
         },
       }
-    },
-    delayMs() {
-      for (const { since } of waiting) return performance.now() - since
-      return 0
     },
   }
 }
