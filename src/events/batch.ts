@@ -1,17 +1,9 @@
 import type pg from 'pg'
 import { isStorageAway } from '../db.ts'
 import type { Provider } from '../providers/provider.ts'
+import { type InsertStatements, insertEvents } from './insert.ts'
 import { type Repeats, recordHeld, recordRepeats } from './repeats.ts'
-import {
-  countRedeliveries,
-  type Delivery,
-  eventKey,
-  type InsertStatements,
-  type Item,
-  insertEvents,
-  type RecordedEvent,
-  recorded,
-} from './store.ts'
+import { countRedeliveries, type Delivery, eventKey, type Item, type RecordedEvent, recorded } from './store.ts'
 
 /** Nothing was acknowledged: the provider has to deliver again. */
 export class NotRecorded extends Error {

@@ -1,7 +1,8 @@
 import type pg from 'pg'
 import type { Provider } from '../providers/provider.ts'
 import { NotRecorded, recordBatch, recordStorm, type Waiting } from './batch.ts'
-import { type Delivery, insertStatements, type RecordedEvent } from './store.ts'
+import { insertStatements } from './insert.ts'
+import type { Delivery, RecordedEvent } from './store.ts'
 
 export interface Recorder {
   /** Resolves when the events are committed. Rejects with NotRecorded when they may not be. */

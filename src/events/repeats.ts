@@ -1,6 +1,7 @@
 import type pg from 'pg'
 import { type Provider, requestOf, type WebhookRequest } from '../providers/provider.ts'
 import { isSameEvent } from '../providers/read-events.ts'
+import { type InsertStatements, insertEvents } from './insert.ts'
 import {
   countBenignVariant,
   countRedeliveries,
@@ -8,9 +9,7 @@ import {
   eventKey,
   findStoredRequest,
   type Held,
-  type InsertStatements,
   type Item,
-  insertEvents,
   keepConflict,
   type NewEvent,
   type RecordedEvent,
