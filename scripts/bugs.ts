@@ -107,9 +107,9 @@ export const bugs: readonly Bug[] = [
     name: 'a target for on conflict',
     changes: [
       [
-        'src/events/store.ts',
-        'on conflict do nothing\n      returning id, source',
-        'on conflict (source, event_id) do nothing\n      returning id, source',
+        'src/events/insert.ts',
+        '${values} on conflict do nothing`',
+        '${values} on conflict (source, event_id) do nothing`',
       ],
     ],
     test: ['test/record-redeliveries.test.ts', 'is a duplicate when it comes back under a new delivery ID'],

@@ -111,12 +111,12 @@ function mayHoldLongInteger(text: string): boolean {
     while (isDigit(text, first - 1)) first -= 1
     let last = at
     while (isDigit(text, last + 1)) last += 1
-    if (last - first >= 15) return LONG_INTEGER.test(text)
+    if (last - first >= 15 && BEFORE_A_NUMBER.test(text.slice(Math.max(0, first - 2), first))) return true
   }
   return false
 }
 
-const LONG_INTEGER = /[:[,\s]-?\d{16}/
+const BEFORE_A_NUMBER = /[:[,\s]-?$/
 
 /** Beyond the ends there is no digit: its code is NaN. */
 function isDigit(text: string, at: number): boolean {
@@ -129,20 +129,23 @@ function isDigit(text: string, at: number): boolean {
  * the parser's recursion, nor one of many values its heap.
  */
 export function excessOf(bytes: Buffer, mostValues: number): 'levels' | 'values' | undefined {
+  const { length } = bytes
   let depth = 0
   let values = 0
-  let isInString = false
-  for (let i = 0; i < bytes.length; i++) {
-    const byte = bytes[i]
-    if (isInString) {
-      if (byte === 0x5c) i++
-      else if (byte === 0x22) isInString = false
-    } else if (byte === 0x22) isInString = true
-    else if (byte === 0x5b || byte === 0x7b) {
-      if (++depth > MAX_DEPTH) return 'levels'
+  for (let i = 0; i < length; i++) {
+    const byte = bytes[i] as number // within its bounds
+    if (byte <= 0x20) continue
+    if (byte === 0x22) {
+      // To the end of the string.
+      for (i++; i < length && bytes[i] !== 0x22; i++) if (bytes[i] === 0x5c) i++
+    } else if (byte === 0x2c) {
       if (++values > mostValues) return 'values'
-    } else if (byte === 0x5d || byte === 0x7d) depth--
-    else if (byte === 0x2c && ++values > mostValues) return 'values'
+    } else if (byte >= 0x5b) {
+      if (byte === 0x5b || byte === 0x7b) {
+        if (++depth > MAX_DEPTH) return 'levels'
+        if (++values > mostValues) return 'values'
+      } else if (byte === 0x5d || byte === 0x7d) depth--
+    }
   }
   return undefined
 }
