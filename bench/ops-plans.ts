@@ -46,6 +46,7 @@ export interface Plan {
 /** Tables that grow with every event, send or minute. */
 export const BIG_TABLES: readonly string[] = [
   'webhook_events',
+  'webhook_redeliveries',
   'email_sends',
   'send_attempts',
   'follow_ups',

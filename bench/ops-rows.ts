@@ -36,7 +36,7 @@ const steps: [name: string, sql: string][] = [
   [
     'events',
     `insert into webhook_events (id, source, event_id, id_basis, id_signed, type, livemode, occurred_at, received_at, body, body_sha256,
-       body_emptied_at, headers, status, processed_at, error, redeliveries, last_redelivered_at, object_ref, secret_fingerprint)
+       body_emptied_at, headers, status, processed_at, error, object_ref, secret_fingerprint)
      overriding system value
      select n + 1, source, case when n % 3 = 2 then 'm_' || md5(${SEND_OF_EVENT}::text) || ':delivered' else 'evt_' || md5('e' || n) end, 'provider', true,
        type, case when source in ('stripe', 'retired') then n % 200 <> 11 end, at - interval '2 s', at,
@@ -46,7 +46,6 @@ const steps: [name: string, sql: string][] = [
        ${HASH}, case when at <= $1::timestamptz - interval '30 days' then at + interval '60 days' end, '{"content-type":"application/json"}',
        status, case when status in ('processed', 'ignored') then at + interval '90 ms' end,
        case status when 'failed' then 'receipts: the customer has no address' when 'quarantined' then 'not JSON' end,
-       case when n % 50 = 13 then 1 + (n % 3)::int else 0 end, case when n % 50 = 13 then at + interval '1 min' end,
        case when n % 3 <> 2 then 'in_' || substr(md5('o' || n / 2), 1, 14) end, 'f1'
      from (select n, ${SOURCE} as source, ${TYPE} as type, ${AT} as at,
          case when n % 3 = 1 and n % 4 <> 0 then 'ignored' when n % 20011 = 9 then 'failed' when n % 30011 = 9 then 'quarantined'
@@ -134,6 +133,12 @@ const steps: [name: string, sql: string][] = [
      select dedupe_key, attempts.id, source_event + 2, 'B', 3, 'needs_review', 'sent', jsonb_build_array(attempts.id), 'event', delivered_at
      from email_sends join send_attempts attempts using (dedupe_key)
      where source_event % 301 = 1 and delivered_at is not null and $1::timestamptz is not null and $2::bigint > 0`,
+  ],
+  [
+    'redeliveries',
+    `insert into webhook_redeliveries (source, event, last_redelivered_at, redeliveries)
+     select source, id, received_at + interval '1 min', 1 + (id - 1) % 3 from webhook_events
+     where (id - 1) % 50 = 13 and $1::timestamptz is not null and $2::bigint > 0`,
   ],
   [
     'conflicts',

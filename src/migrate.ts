@@ -18,7 +18,7 @@ export async function migrate(databaseUrl: string, log: (message: string) => voi
 }
 
 /** The newest migration that this version of the program needs. */
-export const NEWEST_MIGRATION = '0013_storage'
+export const NEWEST_MIGRATION = '0014_redeliveries'
 
 /** True when the database has every migration that this program needs. */
 export async function isMigrated(db: Db): Promise<boolean> {

@@ -36,7 +36,8 @@ test('C-37 C-46 ten deliveries in sequence are ten 200, one row and nine redeliv
     ...Array(9).fill([200, 'duplicate']),
   ])
   const { rows } = await database.pool.query(
-    'select redeliveries, benign_variants, last_redelivered_at > received_at as is_later from webhook_events',
+    `select again.redeliveries, again.benign_variants, again.last_redelivered_at > received_at as is_later
+     from webhook_events join webhook_redeliveries again on event = id`,
   )
   expect(rows).toEqual([{ redeliveries: 9, benign_variants: 0, is_later: true }])
   expect(new Set(service.logged.map((line) => line.level))).toEqual(new Set(['info']))
@@ -114,6 +115,14 @@ describe('C-35 the same ID with another body', () => {
 
     expect((await storedEvents(database)).map((event) => [event.redeliveries, event.benign_variants])).toEqual([[2, 2]])
     expect(await conflicts()).toEqual([])
+  })
+
+  test('is a benign variant each time when twenty arrive at once', async () => {
+    await postGeneric(first)
+
+    await Promise.all(Array.from({ length: 20 }, (_, index) => postGeneric(first.replace('{', `{${' '.repeat(index + 1)}`))))
+
+    expect((await storedEvents(database)).map((event) => [event.redeliveries, event.benign_variants])).toEqual([[20, 20]])
   })
 
   test.each([

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import type pg from 'pg'
 import { beforeEach, expect, test } from 'vitest'
 import { createRecorder } from '../src/events/record.ts'
-import type { Delivery } from '../src/events/store.ts'
+import { countRedeliveries, type Delivery } from '../src/events/store.ts'
 import { openJobs } from '../src/follow-ups/queue.ts'
 import { createProvider } from '../src/providers/registry.ts'
 import { testDatabase } from './support/database.ts'
@@ -107,6 +107,38 @@ test('I4 nothing is acknowledged in a storm when storage goes away', async () =>
   fault = { name: 'count-redeliveries', error: new Error('Connection terminated unexpectedly') }
 
   expect(new Set(await deliver(ids.map((id) => deliveryOf(id))))).toEqual(new Set(['NotRecorded']))
+  fault = undefined
+  expect(new Set(await deliver(ids.map((id) => deliveryOf(id))))).toEqual(new Set(['duplicate']))
+  expect((await storedEvents(database)).map(({ redeliveries }) => redeliveries)).toEqual(Array(20).fill(2))
+})
+
+test('copies of one event in one batch are counted each', async () => {
+  const deliver = await recorderInStorm()
+
+  const answers = await deliver(['evt_3', 'evt_7', 'evt_3', 'evt_3'].map((id) => deliveryOf(id)))
+
+  expect(answers).toEqual(Array(4).fill('duplicate'))
+  const stored = await storedEvents(database)
+  expect(stored.map(({ event_id, redeliveries }) => `${event_id} ${redeliveries}`).sort()).toEqual(
+    ids.map((id) => `${id} ${id === 'evt_3' ? 4 : id === 'evt_7' ? 2 : 1}`).sort(),
+  )
+  expect(ran).toEqual(['count-redeliveries'])
+})
+
+test('C-34 batches with the same events in opposite order are counted at once, without a deadlock', async () => {
+  const many = Array.from({ length: 100 }, (_, index) => `evt_${index}`)
+  const recorder = createRecorder(pool, jobs)
+  await Promise.all(many.map((id) => recorder.record(deliveryOf(id), provider)))
+  const items = many.flatMap((id) => {
+    const delivery = deliveryOf(id)
+    return delivery.events.map((event) => ({ delivery, event, provider }))
+  })
+
+  // The first two make the rows of the counts, the others find them.
+  for (let round = 0; round < 20; round += 1)
+    await Promise.all([items, items.toReversed()].map((batch) => countRedeliveries(database.pool, batch)))
+
+  expect((await storedEvents(database)).map(({ redeliveries }) => redeliveries)).toEqual(Array(100).fill(40))
 })
 
 test('a storm that meets a deadlock is recorded as if there were none', async () => {

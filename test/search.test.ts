@@ -250,6 +250,8 @@ test('whatever filters are combined, the pages of events are those rows in that 
   expect(await pagesOfEvents({})).toEqual(sorted.map(({ event_id }) => event_id))
   expect(await pagesOfEvents({ event_id: 'evt_7' })).toEqual(['evt_7'])
   expect(await pagesOfEvents({ event_id: 'evt_7', ref: 'cus_named' })).toEqual([])
+  expect(await pagesOfEvents({ event_id: 'evt_7', has: 'redelivery' })).toEqual([])
+  expect(await pagesOfEvents({ event_id: 'evt_6', has: 'redelivery' })).toEqual(['evt_6'])
 })
 
 test('rows are found between two times although numbers are missing and some were committed late', async () => {

@@ -90,7 +90,7 @@ test('a database without its tables is refused with what to do, and migrated by 
   const { rows } = await client.query(`select (select count(*) from oncehook_migrations)::int as migrations,
     (select array_agg(name order by name) from pgboss.queue where name not like '\\_\\_%') as queues`)
   await client.end()
-  expect(rows).toEqual([{ migrations: 13, queues: ['process-event', 'send'] }])
+  expect(rows).toEqual([{ migrations: 14, queues: ['process-event', 'send'] }])
 })
 
 test('the migration that a start asks for is the newest one', () => {

@@ -3,6 +3,7 @@ import { createServer, get as httpGet, type IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { inTransaction } from '../src/db.ts'
+import { countBenignVariant } from '../src/events/store.ts'
 import { createLog } from '../src/log.ts'
 import { type Change, type ChangesDeps, createChanges } from '../src/ops/changes.ts'
 import type { Overview } from '../src/ops/overview.ts'
@@ -60,13 +61,15 @@ describe('changes', () => {
     await expect.poll(() => of('stats')).toHaveLength(1)
 
     await insertSend(pool, 'new:1', { recipient: 'secret@example.com' })
-    await insertEvent(pool, 'evt_new', { status: 'pending', processed_at: null })
+    const event = await insertEvent(pool, 'evt_new', { status: 'pending', processed_at: null })
     await expect.poll(() => of('event')).toHaveLength(1)
     await pool.query(
       `update email_sends set state = 'claimed', claim_token = gen_random_uuid(), claimed_at = now(), version = 2 where dedupe_key = 'new:1'`,
     )
     await pool.query(`update webhook_events set status = 'processed', processed_at = now() where event_id = 'evt_new'`)
     await expect.poll(() => of('event')).toHaveLength(2)
+    await countBenignVariant(pool, 'stripe', event, true)
+    await expect.poll(() => of('event')).toHaveLength(3)
     await expect.poll(() => of('send')).toHaveLength(2)
 
     expect(of('send')).toEqual([
@@ -74,8 +77,9 @@ describe('changes', () => {
       { kind: 'send', dedupe_key: 'new:1', status: 'claimed', version: 2 },
     ])
     expect(of('event')).toEqual([
-      { kind: 'event', id: expect.any(String), status: 'pending' },
-      { kind: 'event', id: expect.any(String), status: 'processed' },
+      { kind: 'event', id: event, status: 'pending' },
+      { kind: 'event', id: event, status: 'processed' },
+      { kind: 'event', id: event, status: 'processed' },
     ])
     expect(JSON.stringify(heard)).not.toContain('example.com')
   })

@@ -1,6 +1,9 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { runner } from 'node-pg-migrate'
 import { beforeEach, describe, expect, test } from 'vitest'
+import { migrate } from '../src/migrate.ts'
+import { findEvent } from '../src/ops/event-queries.ts'
 import { testDatabase } from './support/database.ts'
 import { insertEvent } from './support/ops-rows.ts'
 import { message, queueSend } from './support/sends.ts'
@@ -188,5 +191,57 @@ describe('I21 on one database', async () => {
     const { count } = await one(`select count(*)::int from email_sends where dedupe_key = 'receipt:evt_3'`)
     expect(count).toBe(theirs.rowCount === 1 ? 0 : 1)
     expect(await one('select status from webhook_events')).toEqual({ status: 'processed' })
+  })
+})
+
+describe('I21 the counts of redeliveries', async () => {
+  const { url, pool } = await testDatabase()
+  /** Goes back to before 0014, whatever came after it. */
+  const goBack = () =>
+    runner({
+      databaseUrl: url,
+      dir: 'migrations',
+      direction: 'down',
+      count: readdirSync('migrations').filter((file) => file >= '0014').length,
+      migrationsTable: 'oncehook_migrations',
+      log: () => undefined,
+      logger: { info: () => undefined, warn: () => undefined, error: () => undefined, debug: () => undefined },
+    })
+  /** As the version before counts. */
+  const countAsBefore = (id: string) =>
+    pool.query(
+      `update webhook_events set redeliveries = redeliveries + 2, benign_variants = benign_variants + 1, last_redelivered_at = now() where id = $1`,
+      [id],
+    )
+  const countsOf = async (id: string) => {
+    const { redeliveries, benign_variants, last_redelivered_at } = (await findEvent(pool, id)) ?? {}
+    return { redeliveries, benign_variants, isKnown: last_redelivered_at instanceof Date }
+  }
+
+  test('move to their table and back; the version before goes on counting in the old place', async () => {
+    const again = await insertEvent(pool, 'evt_4')
+    const once = await insertEvent(pool, 'evt_5')
+
+    await goBack()
+    await countAsBefore(again)
+    await migrate(url)
+    const moved = [await countsOf(again), await countsOf(once)]
+    await countAsBefore(again)
+    const beside = await countsOf(again)
+    await pool.query('update webhook_redeliveries set redeliveries = redeliveries + 1 where event = $1', [again])
+    await goBack()
+    const { rows } = await pool.query('select redeliveries, benign_variants from webhook_events order by id')
+    await migrate(url)
+
+    expect(moved).toEqual([
+      { redeliveries: 2, benign_variants: 1, isKnown: true },
+      { redeliveries: 0, benign_variants: 0, isKnown: false },
+    ])
+    expect(beside).toEqual(moved[0])
+    expect(rows).toEqual([
+      { redeliveries: 3, benign_variants: 1 },
+      { redeliveries: 0, benign_variants: 0 },
+    ])
+    expect(await countsOf(again)).toEqual({ redeliveries: 3, benign_variants: 1, isKnown: true })
   })
 })

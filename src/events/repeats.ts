@@ -71,7 +71,7 @@ async function noteDifference(pool: pg.Pool, { delivery, event }: Repeat, stored
     if (stored.type !== event.type) await keepConflict(pool, stored.id, delivery)
   } else if (!isSame) await keepConflict(pool, stored.id, delivery)
   // Several events that are grouped anew are no variant of any of them.
-  else if (delivery.events.length === 1) await countBenignVariant(pool, stored.id, !stored.is_again)
+  else if (delivery.events.length === 1) await countBenignVariant(pool, delivery.source, stored.id, !stored.is_again)
 }
 
 /**

@@ -61,8 +61,8 @@ export function eventKey(source: string, eventId: string): string {
 
 /**
  * Counts a redelivery of each stored event that the items repeat: by its ID, where that isn't signed by its bytes, and by what is
- * signed once only; not where another body is a further event. Answers the held row of each item, in the items' order. Rows are
- * locked in the order of their ID, so that two batches with the same events don't deadlock.
+ * signed once only; not where another body is a further event. Answers the held row of each item, in the items' order. Events are
+ * counted in the order of their rows, so that two batches with the same ones don't deadlock.
  */
 export async function countRedeliveries(
   db: Db,
@@ -70,28 +70,28 @@ export async function countRedeliveries(
 ): Promise<(Held | undefined)[]> {
   const { rows } = await db.query<Held & { number: string }>({
     name: 'count-redeliveries',
-    text: `with given as materialized (
-        select * from unnest($1::text[], $2::text[], $3::text[], $4::bool[], $5::text[], $6::bool[], $7::text[]) with ordinality
+    // One look-up for each item and way: joined as a whole, a plan made while a way's index was empty would read all of it later.
+    text: `with found as materialized (
+        select number, source, held.*
+        from unnest($1::text[], $2::text[], $3::text[], $4::bool[], $5::text[], $6::bool[], $7::text[]) with ordinality
           as given (source, event_id, type, id_signed, sha256, other_is_further, replay_key, number)
-      ), found as materialized (
-        select distinct on (number) number, id, type, body_sha256, is_again from (
-          select number, events.id, events.type, events.body_sha256, 1 as preference,
-            not other_is_further or events.body_sha256 = decode(sha256, 'hex') as is_again
-          from given join webhook_events events using (source, event_id)
-          union all
-          select number, events.id, events.type, events.body_sha256, 2, true from given join webhook_events events
-            on events.source = given.source and events.type is not distinct from given.type
-              and events.body_sha256 = decode(given.sha256, 'hex') and not events.id_signed
-          where not given.id_signed
-          union all
-          select number, events.id, events.type, events.body_sha256, 3, true from given join webhook_events events using (source, replay_key)
-        ) matches order by number, preference
-      ), locked as materialized (
-        select id from webhook_events where id in (select id from found where is_again) order by id for no key update
+        cross join lateral (
+          select id, type, body_sha256, is_again from (
+            select 1 as preference, id, type, body_sha256, not other_is_further or body_sha256 = decode(sha256, 'hex') as is_again
+            from webhook_events where source = given.source and event_id = given.event_id
+            union all
+            select 2, id, type, body_sha256, true from webhook_events
+            where source = given.source and type is not distinct from given.type and body_sha256 = decode(sha256, 'hex')
+              and not id_signed and not given.id_signed
+            union all
+            select 3, id, type, body_sha256, true from webhook_events where source = given.source and replay_key = given.replay_key
+          ) matches order by preference limit 1
+        ) held
       ), counted as (
-        update webhook_events events set redeliveries = redeliveries + times, last_redelivered_at = now()
-        from (select id, count(*)::int as times from found join locked using (id) where is_again group by id) again
-        where events.id = again.id
+        insert into webhook_redeliveries as earlier (source, event, redeliveries, last_redelivered_at)
+        select source, id, count(*), now() from found where is_again group by source, id order by id
+        on conflict (source, event) do update
+          set redeliveries = earlier.redeliveries + excluded.redeliveries, last_redelivered_at = excluded.last_redelivered_at
       )
       select number, id, type, body_sha256, is_again from found`,
     values: [
@@ -144,10 +144,12 @@ export async function keepConflict(db: Db, id: string, { body, sha256 }: Deliver
 }
 
 /** Counts a redelivery that said the same in other bytes; as a redelivery too, where it didn't pass for one by its bytes. */
-export async function countBenignVariant(db: Db, id: string, isUncounted: boolean): Promise<void> {
+export async function countBenignVariant(db: Db, source: string, id: string, isUncounted: boolean): Promise<void> {
   await db.query(
-    `update webhook_events set benign_variants = benign_variants + 1,
-       redeliveries = redeliveries + case when $2 then 1 else 0 end, last_redelivered_at = now() where id = $1`,
-    [id, isUncounted],
+    `insert into webhook_redeliveries as earlier (source, event, redeliveries, benign_variants, last_redelivered_at)
+     values ($1, $2, $3, 1, now())
+     on conflict (source, event) do update set benign_variants = earlier.benign_variants + 1,
+       redeliveries = earlier.redeliveries + excluded.redeliveries, last_redelivered_at = excluded.last_redelivered_at`,
+    [source, id, isUncounted ? 1 : 0],
   )
 }

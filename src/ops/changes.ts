@@ -1,6 +1,7 @@
 import type { Db } from '../db.ts'
 import type { Log } from '../log.ts'
 import type { Status } from '../sends/lifecycle.ts'
+import { REDELIVERIES, REDELIVERY_COUNT } from './event-queries.ts'
 import type { EventStatus } from './filters.ts'
 import type { Overview } from './overview.ts'
 
@@ -175,7 +176,7 @@ async function findLatest(db: Db): Promise<Seen[]> {
   })
   const { rows: events } = await db.query<{ id: string; status: EventStatus; redeliveries: number }>({
     name: 'latest-events',
-    text: 'select id, status, redeliveries from webhook_events order by id desc limit 500',
+    text: `select id, status, ${REDELIVERY_COUNT} from webhook_events events ${REDELIVERIES} order by id desc limit 500`,
   })
   return [
     ...sends.map((row): Seen => ({ change: { kind: 'send', ...row }, mark: `${row.version} ${row.status}` })),

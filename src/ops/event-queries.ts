@@ -76,9 +76,16 @@ export interface WebhookEvent extends EventRow {
   object: ObjectHistory | null
 }
 
-/** The columns of a row, of `events`. */
-export const EVENT_ROW = `events.id, source, event_id, id_basis, type, livemode, status, occurred_at, events.received_at, processed_at, error, redeliveries,
-  last_redelivered_at, benign_variants, encode(body_sha256, 'hex') as body_sha256, body_emptied_at, object_ref`
+/** Joins `again`, how often each of `events` came again; nothing for most. */
+export const REDELIVERIES = 'left join webhook_redeliveries again on again.source = events.source and again.event = events.id'
+
+/** How often that is. The columns of `events` are for versions that count there. */
+export const REDELIVERY_COUNT = 'coalesce(again.redeliveries, 0) as redeliveries'
+
+/** The columns of a row, of `events` and `again`. */
+export const EVENT_ROW = `events.id, events.source, event_id, id_basis, type, livemode, status, occurred_at, events.received_at, processed_at, error,
+  ${REDELIVERY_COUNT}, again.last_redelivered_at, coalesce(again.benign_variants, 0) as benign_variants, encode(body_sha256, 'hex') as body_sha256,
+  body_emptied_at, object_ref`
 
 // A body that other events share outlives the emptying of this one; then it is no longer this one's.
 const BODY = 'case when body_emptied_at is null then coalesce(events.body, bodies.body) end'
@@ -89,7 +96,7 @@ export async function listEvents(db: Db, filter: EventFilter): Promise<{ events:
   const search = searchEvents(filter, await findIdBounds(db, since, until), limit + 1)
   // No name, so that each call is planned for its own filters.
   const { rows } = await db.query<EventRow>(
-    `select ${EVENT_ROW} from webhook_events events where id = any (array(${search.text})) order by id desc limit $10`,
+    `select ${EVENT_ROW} from webhook_events events ${REDELIVERIES} where id = any (array(${search.text})) order by id desc limit $10`,
     search.values,
   )
   const events = rows.slice(0, limit)
@@ -114,7 +121,7 @@ export async function findEvent(db: Db, id: string): Promise<WebhookEvent | unde
     EventRow & Pick<WebhookEvent, 'headers' | 'secret_index' | 'secret_fingerprint' | 'body_bytes'>
   >(
     `select ${EVENT_ROW}, headers, secret_index, secret_fingerprint, length(${BODY}) as body_bytes
-     from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256 where events.id = $1`,
+     from webhook_events events ${REDELIVERIES} left join webhook_bodies bodies on bodies.sha256 = events.body_sha256 where events.id = $1`,
     [id],
   )
   const row = rows[0]

@@ -2,7 +2,7 @@ import type { Db } from '../db.ts'
 import { findIdBounds } from '../events/id-bounds.ts'
 import { SOURCES } from '../events/sources-of-events.ts'
 import { refOf } from '../providers/refs.ts'
-import { EVENT_ROW, type EventRow } from './event-queries.ts'
+import { EVENT_ROW, type EventRow, REDELIVERIES } from './event-queries.ts'
 import { sendFilter } from './filters.ts'
 import { searchSends } from './send-search.ts'
 
@@ -138,7 +138,7 @@ export async function searchBodies(db: Db, text: string, since: Date): Promise<B
   ])
   const count = counted[0]?.count ?? 0
   const { rows } = await db.query<EventRow>(
-    `select ${EVENT_ROW} from ${newest('*')} events
+    `select ${EVENT_ROW} from ${newest('*')} events ${REDELIVERIES}
      where exists (select from unnest($4::bytea[]) part where position(part in case when body_emptied_at is null then
        coalesce(events.body, (select body from webhook_bodies where sha256 = body_sha256)) end) > 0)
      order by id desc limit $5`,

@@ -2,6 +2,7 @@ import type { Db } from '../db.ts'
 import type { State, Status } from '../sends/lifecycle.ts'
 import type { Message } from '../sends/message.ts'
 import { findEtas } from './eta.ts'
+import { REDELIVERIES, REDELIVERY_COUNT } from './event-queries.ts'
 import { encodeCursor, MOST_COUNTED, type SendFilter } from './filters.ts'
 import { searchSends } from './send-search.ts'
 import { findEventFacts } from './send-story.ts'
@@ -164,8 +165,8 @@ export async function findSend(db: Db, key: string, sendsPerMinute?: number): Pr
     [key],
   )
   const { rows: events } = await db.query<SendEvent>(
-    `select events.id, source, event_id, type, livemode, occurred_at, received_at, redeliveries, rule, outcome, follow_ups.error, at
-     from follow_ups join webhook_events events on events.id = event where dedupe_key = $1 order by at, events.id, rule`,
+    `select events.id, events.source, event_id, type, livemode, occurred_at, received_at, ${REDELIVERY_COUNT}, rule, outcome, follow_ups.error, at
+     from follow_ups join webhook_events events on events.id = follow_ups.event ${REDELIVERIES} where dedupe_key = $1 order by at, events.id, rule`,
     [key],
   )
   const { rows: reports } = await db.query<Report>(

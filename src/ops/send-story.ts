@@ -1,5 +1,6 @@
 import type { Db } from '../db.ts'
 import { type AuditRow, listAudit } from './audit-queries.ts'
+import { REDELIVERIES } from './event-queries.ts'
 import { findEvidence, type SendEvidence } from './evidence.ts'
 import type { Send } from './send-queries.ts'
 import {
@@ -58,10 +59,10 @@ export async function findEventFacts(
   if (ids.length === 0) return new Map()
   const { rows } = await db.query<EventFacts>({
     name: 'find-event-facts',
-    text: `select events.id, source, event_id, length(case when body_emptied_at is null then coalesce(events.body, bodies.body) end) as bytes,
-        encode(body_sha256, 'hex') as body_sha256, secret_fingerprint, benign_variants,
+    text: `select events.id, events.source, event_id, length(case when body_emptied_at is null then coalesce(events.body, bodies.body) end) as bytes,
+        encode(body_sha256, 'hex') as body_sha256, secret_fingerprint, coalesce(again.benign_variants, 0) as benign_variants,
         (select coalesce(sum(times), 0)::int from webhook_conflicts where event = events.id) as conflicts
-      from webhook_events events left join webhook_bodies bodies on bodies.sha256 = events.body_sha256 where events.id = any ($1::bigint[])`,
+      from webhook_events events ${REDELIVERIES} left join webhook_bodies bodies on bodies.sha256 = events.body_sha256 where events.id = any ($1::bigint[])`,
     values: [ids],
   })
   return new Map(rows.map((row) => [row.id, row]))

@@ -42,7 +42,8 @@ export async function insertAttempt(db: Db, key: string, columns: Columns = {}):
 }
 
 /** An event; answers the id of its row. */
-export async function insertEvent(db: Db, eventId: string, columns: Columns = {}): Promise<string> {
+export async function insertEvent(db: Db, eventId: string, given: Columns = {}): Promise<string> {
+  const { redeliveries, benign_variants = 0, last_redelivered_at = new Date(), ...columns } = given
   const body = Buffer.from(`{"id":${JSON.stringify(eventId)}}`)
   await insert(db, 'webhook_events', {
     source: 'stripe',
@@ -57,8 +58,13 @@ export async function insertEvent(db: Db, eventId: string, columns: Columns = {}
     processed_at: new Date(),
     ...columns,
   })
-  const { rows } = await db.query<{ id: string }>('select id from webhook_events where event_id = $1', [eventId])
-  return rows[0]?.id ?? ''
+  const { rows } = await db.query<{ id: string; source: string }>('select id, source from webhook_events where event_id = $1', [
+    eventId,
+  ])
+  const { id: event = '', source } = rows[0] ?? {}
+  if (redeliveries)
+    await insert(db, 'webhook_redeliveries', { source, event, redeliveries, benign_variants, last_redelivered_at })
+  return event
 }
 
 export async function insertFollowUp(db: Db, event: string, key: string | null, columns: Columns = {}): Promise<void> {

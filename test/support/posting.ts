@@ -191,7 +191,11 @@ export interface EventRow {
 
 /** All stored events, in the order of their rows. */
 export async function storedEvents({ pool }: TestDatabase): Promise<EventRow[]> {
-  return (await pool.query<EventRow>('select * from webhook_events order by id')).rows
+  const { rows } = await pool.query<EventRow>(
+    `select events.*, coalesce(again.redeliveries, 0) as redeliveries, coalesce(again.benign_variants, 0) as benign_variants
+     from webhook_events events left join webhook_redeliveries again on again.event = events.id order by id`,
+  )
+  return rows
 }
 
 /** How many rows each table has that a delivery may write. */
@@ -207,7 +211,7 @@ export async function countRows({ pool }: TestDatabase) {
 /** Takes away all that a test has stored, so that the next one of the file starts with nothing. */
 export async function emptyTables({ pool }: TestDatabase): Promise<void> {
   await pool.query(
-    'truncate webhook_events, webhook_bodies, webhook_conflicts, delivery_reports, follow_ups, email_sends, send_attempts, settlements, pgboss.job cascade',
+    'truncate webhook_events, webhook_redeliveries, webhook_bodies, webhook_conflicts, delivery_reports, follow_ups, email_sends, send_attempts, settlements, pgboss.job cascade',
   )
 }
 
