@@ -1,5 +1,3 @@
-import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { createApp } from './app.ts'
 import { openPool } from './db.ts'
 import { openSandboxPanel } from './development.ts'
@@ -14,6 +12,7 @@ import { readTestKeys } from './events/test-keys.ts'
 import { forecastReplay } from './follow-ups/forecast.ts'
 import { openJobs } from './follow-ups/queue.ts'
 import { isWanted } from './follow-ups/rules.ts'
+import { openHttpServer } from './http-server.ts'
 import { createLog } from './log.ts'
 import { createChanges } from './ops/changes.ts'
 import type { Siblings } from './ops/joint-metrics.ts'
@@ -26,8 +25,6 @@ import { openConfig, type Running, requireDatabase, storageProblem, untilStorage
 import { openTracing } from './tracing.ts'
 import { VERSION } from './version.ts'
 
-/** What comes beyond is closed at once. An idle one costs some 20 kB, and no sender of webhooks keeps more than a few dozen. */
-const MOST_CONNECTIONS = 2_000
 /** Requests wait while one is explained; an ordinary one takes a tenth of it. Its last step comes on top. */
 const MOST_MS_TO_EXPLAIN = 40
 /** A dry run counts what it hasn't come to by then as not looked at. */
@@ -138,25 +135,9 @@ export async function startServe(settings: Settings, siblings?: Siblings): Promi
       notReady: async () => (stopping.signal.aborted ? 'stopping' : storageProblem(ops)),
       metrics: async () => ({ text: await metrics.text(reads), contentType: metrics.contentType }),
     })
-    // The listener of Node answers a head after 5 s and a request after 15 s with 408; looked at each second.
-    const server = createServer(
-      { headersTimeout: 5_000, requestTimeout: 15_000, connectionsCheckingInterval: 1_000, keepAliveTimeout: 65_000 },
-      app,
-    )
-    // Dropped beside siblings on one port, too: else a parent whose processes are all full offers it to them again and again. The
-    // types don't know that yet.
-    Object.assign(server, { maxConnections: MOST_CONNECTIONS, dropMaxConnection: true })
-    let running = 0
-    server.on('request', (_req, res) => {
-      running += 1
-      res.once('close', () => {
-        running -= 1
-      })
-    })
-    await listen(server, settings.port, settings.host)
-    server.on('error', (error) => log.error({ error }, 'a connection was not accepted'))
-    const { port } = server.address() as AddressInfo
-    url = `http://${settings.host.includes(':') ? `[${settings.host}]` : settings.host}:${port}`
+    const onError = (error: Error) => log.error({ error }, 'a connection was not accepted')
+    const server = await openHttpServer(app, { port: settings.port, host: settings.host, onError })
+    url = `http://${settings.host.includes(':') ? `[${settings.host}]` : settings.host}:${server.port}`
     log.info({ url, sources: [...config.current().sources.keys()] }, 'listening')
     const heartbeat = startHeartbeat(ops, { kind: 'serve', version: VERSION }, log)
 
@@ -165,7 +146,7 @@ export async function startServe(settings: Settings, siblings?: Siblings): Promi
       url,
       async stop() {
         stopping.abort()
-        await closeServer(server, () => running === 0, settings.shutdownGraceMs * 0.8)
+        await server.close(settings.shutdownGraceMs * 0.8)
         await Promise.all([tallies.stop(), heartbeat.stop(), tracing?.stop()])
         await Promise.all([ingest.end(), ops.end(), reads.end()])
         config.close()
@@ -177,29 +158,4 @@ export async function startServe(settings: Settings, siblings?: Siblings): Promi
     await Promise.all([ingest.end(), ops.end(), reads.end()])
     throw error
   }
-}
-
-function listen(server: Server, port: number, host: string): Promise<void> {
-  return new Promise((done, fail) => {
-    server.once('error', fail)
-    // Connections that come while the process is busy wait rather than are dropped, which their senders would notice seconds later.
-    server.listen({ port, host, backlog: MOST_CONNECTIONS }, () => {
-      server.off('error', fail)
-      done()
-    })
-  })
-}
-
-/** Takes no more connections, lets the running requests end, and closes what has none. */
-function closeServer(server: Server, isIdle: () => boolean, forceAfterMs: number): Promise<void> {
-  return new Promise((done) => {
-    // Node would wait for connections that were busy and are now kept alive, and for those that never sent anything.
-    const idle = setInterval(() => (isIdle() ? server.closeAllConnections() : server.closeIdleConnections()), 50)
-    const forced = setTimeout(() => server.closeAllConnections(), forceAfterMs)
-    server.close(() => {
-      clearInterval(idle)
-      clearTimeout(forced)
-      done()
-    })
-  })
 }
