@@ -12,7 +12,7 @@ export function createLog(level: string, name: string, { gathers = false } = {})
   const options: pino.LoggerOptions = {
     level,
     base: { process: name, pid: process.pid },
-    timestamp: pino.stdTimeFunctions.isoTime,
+    timestamp: isoTime,
     // People may go by their address.
     formatters: {
       level: (label) => ({ level: label }),
@@ -37,6 +37,18 @@ export function createLog(level: string, name: string, { gathers = false } = {})
     serializers: { error: describeError },
   }
   return pino(options, gathers ? gatheringStdout() : stdout)
+}
+
+let millisecond = 0
+let written = ''
+/** The library's own writes the date of each line anew, which takes half of the time of a line. */
+function isoTime(): string {
+  const now = Date.now()
+  if (now !== millisecond) {
+    millisecond = now
+    written = `,"time":"${new Date(now).toISOString()}"`
+  }
+  return written
 }
 
 /**

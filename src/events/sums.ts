@@ -4,13 +4,13 @@ import type { Db } from '../db.ts'
 /** Rows that wait in memory while the database is away; what a further row would count is lost. */
 const MOST_ROWS = 10_000
 
-/** Rows that add up in memory by their key until they are written. */
-export function createSums<Row>(keyOf: (row: Row) => string, sum: (one: Row, other: Row) => Row) {
+/** Rows that add up in memory by their key until they are written; `addTo` changes the row that is held. */
+export function createSums<Row>(keyOf: (row: Row) => string, addTo: (held: Row, row: Row) => void) {
   let rows = new Map<string, Row>()
   const add = (row: Row) => {
     const key = keyOf(row)
     const held = rows.get(key)
-    if (held !== undefined) rows.set(key, sum(held, row))
+    if (held !== undefined) addTo(held, row)
     else if (rows.size < MOST_ROWS) rows.set(key, row)
   }
   return {

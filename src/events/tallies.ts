@@ -1,7 +1,7 @@
 import type pg from 'pg'
 import type { Db } from '../db.ts'
 import type { Log } from '../log.ts'
-import { countsOf } from './ack-buckets.ts'
+import { ACK_BUCKETS_MS, bucketOf } from './ack-buckets.ts'
 import { createSums } from './sums.ts'
 
 /** Counts in memory what the sources answer and which secrets verify, and writes it now and again: no answer waits for it. */
@@ -31,11 +31,12 @@ interface Verified {
   last: number
 }
 
-/** How long the answers 2xx took; an empty source stands for all of them together. */
+/** Answers 2xx that took about the same time. */
 interface AckTimes {
   source: string
   minute: number
-  counts: number[]
+  bucket: number
+  count: number
 }
 
 const acknowledging: readonly string[] = ['accepted', 'duplicate', 'quarantined']
@@ -45,20 +46,23 @@ const MINUTE_MS = 60_000
 export function createTallies(pool: pg.Pool, log: Log, everyMs = 5_000, now: () => number = Date.now): Tallies {
   const answers = createSums<Answers>(
     ({ minute, source, outcome, cause }) => `${minute} ${source} ${outcome} ${cause}`,
-    (one, other) => ({ ...one, count: one.count + other.count }),
+    (held, { count }) => {
+      held.count += count
+    },
   )
   const secrets = createSums<Verified>(
     ({ source, fingerprint }) => `${source} ${fingerprint}`,
-    (one, other) => ({
-      ...one,
-      count: one.count + other.count,
-      first: Math.min(one.first, other.first),
-      last: Math.max(one.last, other.last),
-    }),
+    (held, { count, first, last }) => {
+      held.count += count
+      held.first = Math.min(held.first, first)
+      held.last = Math.max(held.last, last)
+    },
   )
   const times = createSums<AckTimes>(
-    ({ minute, source }) => `${minute} ${source}`,
-    (one, other) => ({ ...one, counts: one.counts.map((count, bucket) => count + (other.counts[bucket] ?? 0)) }),
+    ({ minute, source, bucket }) => `${minute} ${source} ${bucket}`,
+    (held, { count }) => {
+      held.count += count
+    },
   )
   let isFailing = false
 
@@ -99,7 +103,7 @@ export function createTallies(pool: pg.Pool, log: Log, everyMs = 5_000, now: () 
       answers.add({ source, minute, outcome, cause, count: 1 })
       // A refusal takes no commit: with it the times would look better than they are.
       if (seconds === undefined || !acknowledging.includes(outcome)) return
-      for (const name of [source, '']) times.add({ source: name, minute, counts: countsOf(seconds) })
+      times.add({ source, minute, bucket: bucketOf(seconds), count: 1 })
     },
     verified(source, fingerprint) {
       const at = now()
@@ -155,7 +159,8 @@ async function addVerified(db: Db, rows: readonly Verified[]): Promise<void> {
   })
 }
 
-async function addTimes(db: Db, rows: readonly AckTimes[]): Promise<void> {
+async function addTimes(db: Db, times: readonly AckTimes[]): Promise<void> {
+  const rows = byMinute(times)
   await db.query({
     name: 'add-ack-times',
     // An array of arrays would be one flat list to unnest.
@@ -171,4 +176,18 @@ async function addTimes(db: Db, rows: readonly AckTimes[]): Promise<void> {
       rows.map(({ counts }) => `{${counts.join()}}`),
     ],
   })
+}
+
+/** The counts of each source and minute by bucket; an empty source stands for all of them together. */
+function byMinute(times: readonly AckTimes[]): { source: string; minute: number; counts: number[] }[] {
+  const rows = new Map<string, ReturnType<typeof byMinute>[number]>()
+  for (const { source: own, minute, bucket, count } of times) {
+    for (const source of [own, '']) {
+      const name = `${minute} ${source}`
+      const row = rows.get(name) ?? { source, minute, counts: Array<number>(ACK_BUCKETS_MS.length + 1).fill(0) }
+      row.counts[bucket] = (row.counts[bucket] ?? 0) + count
+      rows.set(name, row)
+    }
+  }
+  return [...rows.values()]
 }
