@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import type { Source } from '../config.ts'
 import { reached } from '../fault-points.ts'
 import { hasDoubledFact, type WebhookRequest } from '../providers/provider.ts'
@@ -49,7 +49,7 @@ export async function receive(deps: ReceiveDeps, source: Source, request: Webhoo
   const secretFingerprint = (secretIndex === null ? undefined : deps.fingerprints(source.secrets)[secretIndex]) ?? null
   deps.tallies.verified(source.name, secretFingerprint ?? '')
 
-  const sha256 = createHash('sha256').update(request.body).digest()
+  const sha256 = hash('sha256', request.body, 'buffer')
   const events = readNewEvents(deps, source, request, sha256)
   const headers = keepHeaders(source, request)
   const recorded = await deps.recorder.record(
