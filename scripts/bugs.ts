@@ -30,7 +30,7 @@ export const bugs: readonly Bug[] = [
     changes: [
       [
         'src/events/batch.ts',
-        'if (fresh.length > 0) await recordBatch(pool, statement, fresh)',
+        'if (fresh.length > 0) await recordBatch(pool, statements, fresh)',
         "for (const { delivery, resolve } of fresh) resolve(delivery.events.map((event) => recorded(event, 'accepted')))",
       ],
     ],
@@ -41,12 +41,12 @@ export const bugs: readonly Bug[] = [
     changes: [
       [
         'src/events/batch.ts',
-        'return isStorageAway(error) && !isDeadlock(error) ? refuse(batch, error) : recordBatch(pool, statement, batch)',
+        'return isStorageAway(error) && !isDeadlock(error) ? refuse(batch, error) : recordBatch(pool, statements, batch)',
         'held = items.map(() => undefined)',
       ],
       [
         'src/events/batch.ts',
-        'if (fresh.length > 0) await recordBatch(pool, statement, fresh)',
+        'if (fresh.length > 0) await recordBatch(pool, statements, fresh)',
         "for (const { delivery, resolve } of fresh) resolve(delivery.events.map((event) => recorded(event, 'duplicate')))",
       ],
     ],
@@ -71,7 +71,7 @@ export const bugs: readonly Bug[] = [
   },
   {
     name: 'a place under way is not given back',
-    changes: [['src/events/routes.ts', '        leave()\n', '']],
+    changes: [['src/events/routes.ts', '      leave()\n', '']],
     test: ['test/overload.test.ts', 'after an overload everything is taken again'],
   },
   {
@@ -104,13 +104,21 @@ export const bugs: readonly Bug[] = [
     test: ['test/signature.test.ts', 'C-17'],
   },
   {
+    name: 'the ninth event of a source in a batch gets no job',
+    changes: [
+      ['src/events/insert.ts', 'return Math.floor(count / MOST_EVENTS_IN_JOB)', 'return count < MOST_EVENTS_IN_JOB ? 0 : null'],
+    ],
+    test: ['test/insert.test.ts', 'has a job that names it'],
+  },
+  {
+    name: 'a queue of the port goes on taking connections during a stop',
+    changes: [['src/http-server.ts', 'await Promise.all(servers.map(close))', 'await close(http)']],
+    test: ['test/http-server.test.ts', 'then none takes a connection'],
+  },
+  {
     name: 'a target for on conflict',
     changes: [
-      [
-        'src/events/insert.ts',
-        '${values} on conflict do nothing`',
-        '${values} on conflict (source, event_id) do nothing`',
-      ],
+      ['src/events/insert.ts', '${values} on conflict do nothing`', '${values} on conflict (source, event_id) do nothing`'],
     ],
     test: ['test/record-redeliveries.test.ts', 'is a duplicate when it comes back under a new delivery ID'],
   },

@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative, resolve } from 'node:path'
 import { expect, test } from 'vitest'
+import { bugs } from '../scripts/bugs.ts'
 
 const root = resolve('src')
 const files = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.ts'))
@@ -32,6 +33,7 @@ const allowed: Record<string, readonly string[]> = {
   'problem.ts': [],
   'migrate.ts': ['db.ts'],
   'version.ts': [],
+  'http-server.ts': [],
   'metrics-port.ts': [],
   'tracing.ts': base,
   'settings.ts': ['fault-points.ts'],
@@ -54,6 +56,7 @@ const allowed: Record<string, readonly string[]> = {
     'development.ts',
     'events',
     'follow-ups',
+    'http-server.ts',
     'ops',
     'providers',
     'settings.ts',
@@ -122,4 +125,8 @@ test('no file but the sends moves a send', () => {
 
   expect(writers.every((file) => file.startsWith('sends/'))).toBe(true)
   expect(writers.length).toBeGreaterThan(0)
+})
+
+test.each(bugs)('a bug to plant finds its place once: $name', ({ changes }) => {
+  for (const [file, text] of changes) expect(readFileSync(file, 'utf8').split(text).length - 1, `${file}: ${text}`).toBe(1)
 })
