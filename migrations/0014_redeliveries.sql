@@ -24,6 +24,8 @@ from webhook_events where redeliveries > 0 order by source, id;
 -- Down Migration
 
 update webhook_events events
-set redeliveries = again.redeliveries, last_redelivered_at = again.last_redelivered_at, benign_variants = again.benign_variants
+set redeliveries = greatest(events.redeliveries, again.redeliveries),
+  last_redelivered_at = greatest(events.last_redelivered_at, again.last_redelivered_at),
+  benign_variants = greatest(events.benign_variants, again.benign_variants)
 from webhook_redeliveries again where again.source = events.source and again.event = events.id;
 drop table webhook_redeliveries;

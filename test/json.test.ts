@@ -139,6 +139,13 @@ test('C-27 a long integer keeps its digits wherever it stands', () => {
   }
 })
 
+test('C-27 digits without end in a string are looked at once', () => {
+  // Looked at from each of its places, this would take hours.
+  expect(parseJson(`{"a":"${'1'.repeat(5_000_000)}","b":[9007199254740993]}`)).toMatchObject({
+    value: { b: ['9007199254740993'] },
+  })
+})
+
 test('C-28 brackets in strings count for no level, however many, and those outside for one each', () => {
   const strings = JSON.stringify(Array.from({ length: 300 }, () => '[{'))
   const deep = (levels: number) => `${'['.repeat(levels)}${strings}${']'.repeat(levels)}`

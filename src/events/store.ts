@@ -80,8 +80,13 @@ export async function countRedeliveries(
             select 1 as preference, id, type, body_sha256, not other_is_further or body_sha256 = decode(sha256, 'hex') as is_again
             from webhook_events where source = given.source and event_id = given.event_id
             union all
+            -- Not "is not distinct from": before PostgreSQL 18 that reads all of the source.
             select 2, id, type, body_sha256, true from webhook_events
-            where source = given.source and type is not distinct from given.type and body_sha256 = decode(sha256, 'hex')
+            where source = given.source and type = given.type and body_sha256 = decode(sha256, 'hex')
+              and not id_signed and not given.id_signed
+            union all
+            select 2, id, type, body_sha256, true from webhook_events
+            where source = given.source and type is null and given.type is null and body_sha256 = decode(sha256, 'hex')
               and not id_signed and not given.id_signed
             union all
             select 3, id, type, body_sha256, true from webhook_events where source = given.source and replay_key = given.replay_key

@@ -112,6 +112,8 @@ function mayHoldLongInteger(text: string): boolean {
     let last = at
     while (isDigit(text, last + 1)) last += 1
     if (last - first >= 15 && BEFORE_A_NUMBER.test(text.slice(Math.max(0, first - 2), first))) return true
+    // A run is looked at once, however long it is.
+    at = last
   }
   return false
 }
