@@ -3,6 +3,7 @@ import { parseArgs } from 'node:util'
 import { climb } from './ladder.ts'
 import { overload, overloadReport } from './overload.ts'
 import { ladderReport } from './report.ts'
+import { climbWithRestarts, hasSurvived, survivalTable } from './restart.ts'
 
 // npm run bench -- [overload] [options]; docs/performance.md says what they do.
 const { values, positionals } = parseArgs({
@@ -15,23 +16,36 @@ const { values, positionals } = parseArgs({
     only: { type: 'string', default: '' },
     out: { type: 'string' },
     profiles: { type: 'string' },
+    restart: { type: 'boolean', default: false },
   },
 })
-const { profiles } = values
+const { profiles, restart } = values
 const say = (line: string) => console.error(line)
 const [what = 'ladder'] = positionals
 
 async function run(): Promise<string> {
   if (what === 'overload') {
-    const options = { seconds: Number(values.seconds ?? 10), connections: Number(values.connections), profiles }
-    return overloadReport(await overload(options, say))
+    const options = {
+      seconds: Number(values.seconds ?? (restart ? 16 : 10)),
+      connections: Number(values.connections),
+      restart,
+      profiles,
+    }
+    const result = await overload(options, say)
+    if (result.survival && !hasSurvived(result.survival)) process.exitCode = 1
+    return overloadReport(result)
   }
   const options = {
     rounds: Number(values.rounds),
-    seconds: Number(values.seconds ?? 2),
+    seconds: Number(values.seconds ?? (restart ? 8 : 2)),
     prefill: Number(values.prefill),
     only: values.only.split(';').filter((it) => it !== ''),
     profiles,
+  }
+  if (restart) {
+    const survivals = await climbWithRestarts(options, say)
+    if (!survivals.every(hasSurvived)) process.exitCode = 1
+    return ['# PostgreSQL restarted in the middle', '', ...survivalTable(survivals), ''].join('\n')
   }
   return ladderReport(await climb(options, say), options)
 }

@@ -1,5 +1,5 @@
 import { fileURLToPath } from 'node:url'
-import { ask, type BenchServer, prefill } from './database.ts'
+import { ask, type BenchServer, countMissing, prefill } from './database.ts'
 import { type Started, startProcess } from './processes.ts'
 import { SECRET, typeFor } from './requests.ts'
 
@@ -10,6 +10,8 @@ export interface Candidate {
   pid: number
   /** How many events it has stored; undefined where it stores none. */
   countEvents(): Promise<number | undefined>
+  /** How many of these events it has not stored. */
+  countMissing(ids: ReadonlySet<string>): Promise<number>
   /** New events that it has answered 2xx so far, as the load has counted them. */
   acked: number
   stop(): Promise<void>
@@ -104,6 +106,10 @@ export async function startCandidate(name: CandidateName, environment: Environme
       if (url === undefined || table === undefined) return undefined
       const [row] = await ask<{ count: string }>(url, `select count(*) from ${table}`)
       return Number(row?.count) - before
+    },
+    async countMissing(ids) {
+      if (url === undefined || table === undefined) return ids.size
+      return countMissing(url, table, ids)
     },
     stop: started.stop,
   }

@@ -9,12 +9,14 @@ import { startDatabase } from '../src/sandbox/database.ts'
 export interface BenchServer {
   /** Folder for what the run writes; it goes with the server. */
   folder: string
-  /** The database's first process: the others are its children. */
+  /** The database's first process, until it is restarted: the others are its children. */
   pid: number
   /** Settings that the figures depend on, as the server has them. */
   settings: Record<string, string>
   /** Makes an empty database, with the tables of the service where it is to have them. */
   create(name: string, options?: { migrated: boolean }): Promise<string>
+  /** Restarts PostgreSQL as `pg_ctl restart -m fast` does: what is under way is broken off, port and data stay. */
+  restart(): Promise<void>
   stop(): Promise<void>
 }
 
@@ -23,10 +25,11 @@ export async function startServer(): Promise<BenchServer> {
   const folder = mkdtempSync(join(tmpdir(), 'oncehook-bench-'))
   // As root the server runs as another user.
   chmodSync(folder, 0o755)
-  const server = await startDatabase({
+  const options = {
     directory: join(folder, 'postgres'),
     settings: ['max_connections=200', 'shared_buffers=512MB', 'max_wal_size=4GB', 'min_wal_size=2GB', 'checkpoint_timeout=15min'],
-  })
+  }
+  let server = await startDatabase(options)
   const names = [
     'server_version',
     'fsync',
@@ -55,6 +58,10 @@ export async function startServer(): Promise<BenchServer> {
       }
       return url
     },
+    async restart() {
+      await server.stop()
+      server = await startDatabase({ ...options, port: Number(new URL(server.url).port) })
+    },
     async stop() {
       await server.stop()
       rmSync(folder, { recursive: true, force: true })
@@ -82,6 +89,16 @@ export async function ask<Row extends pg.QueryResultRow>(url: string, text: stri
   } finally {
     await client.end()
   }
+}
+
+/** How many of these events the table does not hold. */
+export async function countMissing(url: string, table: string, ids: ReadonlySet<string>): Promise<number> {
+  const [row] = await ask<{ count: string }>(
+    url,
+    `select count(*) from unnest($1::text[]) as wanted (id) where not exists (select from ${table} where event_id = wanted.id)`,
+    [[...ids]],
+  )
+  return Number(row?.count)
 }
 
 /** Fills the table of events as years of them would, with the indexes as they come. */

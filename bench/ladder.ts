@@ -1,9 +1,12 @@
-import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { type Candidate, candidateNames, startCandidate } from './candidates.ts'
-import { startServer } from './database.ts'
+import { type BenchServer, startServer } from './database.ts'
 import type { Kind, Measured, Order } from './load.ts'
-import { cpuSeconds, startProcess } from './processes.ts'
+import { cpuSeconds, type Started, startProcess } from './processes.ts'
+import { tell } from './tell.ts'
+
+/** What is delivered again must have been delivered, and what a process has to learn it has learned. */
+export const WARM_SECONDS = 0.3
 
 /** What is posted, and over how many connections. */
 export interface Scenario {
@@ -45,8 +48,20 @@ export interface LadderResult {
 
 export const scenarioName = ({ kind, connections }: Scenario) => `${kind} ${connections}`
 
-/** Measures each candidate in each scenario, round after round, so that what else the machine does meets all of them alike. */
-export async function climb(options: LadderOptions, say: (line: string) => void): Promise<LadderResult> {
+/** What a run of the ladder measures, and the load that measures it. */
+interface Ladder {
+  server: BenchServer
+  candidates: Candidate[]
+  scenarios: Scenario[]
+  load: Started
+}
+
+/** Starts what a run needs, and ends it whatever comes. */
+export async function onLadder<Result>(
+  options: Pick<LadderOptions, 'prefill' | 'only' | 'profiles'>,
+  say: (line: string) => void,
+  use: (ladder: Ladder) => Promise<Result>,
+): Promise<Result> {
   const matches = (name: string, among: readonly string[]) =>
     !options.only.some((it) => among.some((one) => one.includes(it))) || options.only.some((it) => name.includes(it))
   const names = candidateNames(options.prefill).filter((name) => matches(name, candidateNames(options.prefill)))
@@ -54,24 +69,35 @@ export async function climb(options: LadderOptions, say: (line: string) => void)
   const server = await startServer()
   const candidates: Candidate[] = []
   const load = await startProcess(fileURLToPath(new URL('./load.ts', import.meta.url)), { output: `${server.folder}/load.log` })
-  const measure = async (order: Order): Promise<Measured> => {
-    const answer = once(load.child, 'message')
-    load.child.send(order)
-    return ((await answer) as [Measured])[0] // it answers each order so
-  }
   try {
     for (const name of names) {
       say(`starting ${name}`)
       candidates.push(await startCandidate(name, { server, prefill: options.prefill, profiles: options.profiles }))
     }
+    return await use({ server, candidates, scenarios: chosen, load })
+  } finally {
+    await Promise.all(candidates.map((candidate) => candidate.stop()))
+    await load.stop()
+    await server.stop()
+  }
+}
+
+export const orderFor = (candidate: Candidate, scenario: Scenario, seconds: number): Order => ({
+  ...scenario,
+  candidate: candidate.name,
+  port: candidate.port,
+  rare: candidate.name.includes('1 %'),
+  seconds,
+})
+
+/** Measures each candidate in each scenario, round after round, so that what else the machine does meets all of them alike. */
+export function climb(options: LadderOptions, say: (line: string) => void): Promise<LadderResult> {
+  return onLadder(options, say, async ({ server, candidates, scenarios: chosen, load }) => {
     const visit = async (candidate: Candidate, scenario: Scenario, round: number): Promise<Cell> => {
-      const order = { ...scenario, candidate: candidate.name, port: candidate.port, rare: candidate.name.includes('1 %') }
-      // What is delivered again must have been delivered, and what the process has to learn it has learned.
-      await measure({ ...order, seconds: 0.3 }).then(({ acked }) => {
-        candidate.acked += acked
-      })
+      const warm = await tell<Measured>(load, orderFor(candidate, scenario, WARM_SECONDS))
+      candidate.acked += warm.acked
       const before = [cpuSeconds(candidate.pid), cpuSeconds(server.pid, true)] as const
-      const measured = await measure({ ...order, seconds: options.seconds })
+      const measured = await tell<Measured>(load, orderFor(candidate, scenario, options.seconds))
       const app = cpuSeconds(candidate.pid) - before[0]
       const database = cpuSeconds(server.pid, true) - before[1]
       candidate.acked += measured.acked
@@ -108,9 +134,5 @@ export async function climb(options: LadderOptions, say: (line: string) => void)
       if (stored !== undefined) counts.push({ candidate: candidate.name, acked: candidate.acked, stored })
     }
     return { cells, counts, settings: server.settings }
-  } finally {
-    await Promise.all(candidates.map((candidate) => candidate.stop()))
-    await load.stop()
-    await server.stop()
-  }
+  })
 }

@@ -1,5 +1,6 @@
-import { openConnection } from './connection.ts'
-import { type RequestMaker, requestMaker } from './requests.ts'
+import { type Connection, openConnection } from './connection.ts'
+import { watchForOutage } from './outage.ts'
+import { eventIdOf, type RequestMaker, requestMaker } from './requests.ts'
 import { quantile } from './statistics.ts'
 
 // The load, in a process of its own: it works on one order at a time and answers with what it has measured.
@@ -16,6 +17,10 @@ export interface Order {
   seconds: number
   /** Every hundredth event is of another type. */
   rare: boolean
+  /** The IDs of acknowledged events are wanted. */
+  wantsIds?: boolean
+  /** PostgreSQL is restarted in the middle: says when that is, and opens broken connections again. */
+  withRestart?: boolean
 }
 
 export interface Measured {
@@ -27,12 +32,17 @@ export interface Measured {
   statuses: Record<number, number>
   /** New events that were answered 2xx. */
   acked: number
+  /** The IDs of all events that were answered 2xx, redeliveries too, where they are wanted. */
+  ids: string[]
+  /** From the restart in the middle to the first ack after it; NaN where none came within the time. */
+  secondsUntilBack: number
 }
 
 const SMALL = 2_048
 const LARGE = 65_536
 const MOST_BYTES_PREPARED = 128 * 1024 * 1024
 const KEPT = 4_000
+const REOPEN_AFTER_MS = 20
 
 const kept = new Map<string, Buffer[]>()
 
@@ -47,14 +57,18 @@ async function carryOut(order: Order): Promise<Measured> {
   const events = before ?? Array.from({ length: KEPT }, maker.next)
   kept.set(order.candidate, events)
   let acked = 0
+  let ids: string[] = []
   if (!before) {
     const rest = [...events]
     // As many seconds as it takes: the run ends when there are none left.
-    acked = (await run({ ...order, seconds: 60 }, () => rest.pop())).acked
+    const first = await run({ ...order, seconds: 60 }, () => rest.pop())
+    acked = first.acked
+    ids = first.ids
   }
   let at = 0
   const again = () => maker.again(events[at++ % events.length] as Buffer) // it is never empty
-  return { ...(await run(order, prepared(order, again))), acked }
+  const measured = await run(order, prepared(order, again))
+  return { ...measured, acked, ids: [...ids, ...measured.ids] }
 }
 
 function newOf({ kind }: Order, maker: RequestMaker): () => Buffer {
@@ -73,11 +87,14 @@ function prepared({ seconds }: Order, make: () => Buffer): () => Buffer {
 
 /** Keeps each connection busy for the time; what is under way at its end is waited for, but not measured. */
 async function run(order: Order, next: () => Buffer | undefined): Promise<Measured> {
-  const { port, connections, seconds } = order
+  const { port, connections, seconds, wantsIds, withRestart } = order
   const times: number[] = []
   const statuses: Record<number, number> = {}
+  const ids: string[] = []
   const started = performance.now()
   const until = started + seconds * 1000
+  const outage = withRestart ? watchForOutage(started + seconds * 500) : undefined
+  if (withRestart) setTimeout(() => process.send?.('middle'), seconds * 500)
   let lastAt = started
   await Promise.all(
     Array.from(
@@ -85,29 +102,41 @@ async function run(order: Order, next: () => Buffer | undefined): Promise<Measur
       () =>
         new Promise<void>((done) => {
           let sentAt = 0
-          const connection = openConnection(
-            port,
-            ({ status }) => {
-              const now = performance.now()
-              statuses[status] = (statuses[status] ?? 0) + 1
-              if (now <= until) {
-                times.push(now - sentAt)
-                lastAt = now
-              }
-              sendNext()
-            },
-            (wasWaiting) => {
-              if (wasWaiting) statuses[0] = (statuses[0] ?? 0) + 1
-              done()
-            },
-          )
+          let sent: Buffer
+          let connection: Connection
+          const open = () => {
+            connection = openConnection(
+              port,
+              ({ status, closes }) => {
+                const now = performance.now()
+                statuses[status] = (statuses[status] ?? 0) + 1
+                if (status === 200) {
+                  outage?.acked(now)
+                  if (wantsIds) ids.push(eventIdOf(sent))
+                }
+                if (now <= until) {
+                  times.push(now - sentAt)
+                  lastAt = now
+                }
+                if (closes && withRestart) connection.close()
+                else sendNext()
+              },
+              (wasWaiting) => {
+                if (wasWaiting) statuses[0] = (statuses[0] ?? 0) + 1
+                if (withRestart && performance.now() < until) setTimeout(open, REOPEN_AFTER_MS)
+                else done()
+              },
+            )
+            sendNext()
+          }
           const sendNext = () => {
             const request = performance.now() < until ? next() : undefined
             if (request === undefined) return connection.close()
             sentAt = performance.now()
+            sent = request
             connection.send(request)
           }
-          sendNext()
+          open()
         }),
     ),
   )
@@ -119,5 +148,7 @@ async function run(order: Order, next: () => Buffer | undefined): Promise<Measur
     p99: quantile(times, 0.99),
     statuses,
     acked: statuses[200] ?? 0,
+    ids,
+    secondsUntilBack: outage?.secondsUntilBack(until) ?? Number.NaN,
   }
 }

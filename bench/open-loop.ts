@@ -1,5 +1,6 @@
 import { type Connection, openConnection } from './connection.ts'
-import { requestMaker } from './requests.ts'
+import { watchForOutage } from './outage.ts'
+import { eventIdOf, requestMaker } from './requests.ts'
 import { quantile } from './statistics.ts'
 
 // Posts at a rate that doesn't care whether answers come, as the whole world does: in a process of its own, an order at a time.
@@ -11,6 +12,10 @@ export interface Rush {
   seconds: number
   /** Connections that it may open; a request that finds none of them idle is not sent. */
   connections: number
+  /** The IDs of acknowledged events are wanted. */
+  wantsIds?: boolean
+  /** PostgreSQL is restarted in the middle: says when that is. */
+  withRestart?: boolean
 }
 
 export interface Rushed {
@@ -20,6 +25,8 @@ export interface Rushed {
   refused: number
   /** Other answers, and connections that broke or never answered. */
   failed: number
+  /** Those of them whose connections broke. */
+  broken: number
   notSent: number
   /** Milliseconds from when a request was due. */
   ackedP50: number
@@ -27,6 +34,10 @@ export interface Rushed {
   refusedP99: number
   /** Acknowledged in each second of the time. */
   ackedBySecond: number[]
+  /** The IDs of acknowledged events, where they are wanted. */
+  ids: string[]
+  /** From the restart in the middle to the first ack after it; NaN where none came within the time. */
+  secondsUntilBack: number
 }
 
 const PREPARED = 20_000
@@ -37,7 +48,7 @@ process.once('disconnect', () => process.exit())
 process.send?.({ ready: '' })
 process.on('message', (rush: Rush) => void carryOut(rush).then((rushed) => process.send?.(rushed)))
 
-async function carryOut({ port, rate, seconds, connections: most }: Rush): Promise<Rushed> {
+async function carryOut({ port, rate, seconds, connections: most, wantsIds, withRestart }: Rush): Promise<Rushed> {
   const maker = requestMaker(2_048, { rare: false })
   const count = Math.round(rate * seconds)
   const ready = Array.from({ length: Math.min(count, PREPARED) }, maker.next)
@@ -46,16 +57,22 @@ async function carryOut({ port, rate, seconds, connections: most }: Rush): Promi
   const acked: number[] = []
   const refused: number[] = []
   const ackedBySecond = Array.from({ length: Math.ceil(seconds) }, () => 0)
+  const ids: string[] = []
   const open = new Set<Connection>()
   let failed = 0
+  let broken = 0
   let notSent = 0
   let due = 0
   const started = performance.now()
+  const outage = withRestart ? watchForOutage(started + seconds * 500) : undefined
+  if (withRestart) setTimeout(() => process.send?.('middle'), seconds * 500)
 
   const openOne = (first: Buffer, firstDueAt: number) => {
     let dueAt = firstDueAt
+    let sent = first
     const send = (request: Buffer, at: number) => {
       dueAt = at
+      sent = request
       connection.send(request)
     }
     const connection = openConnection(
@@ -64,6 +81,8 @@ async function carryOut({ port, rate, seconds, connections: most }: Rush): Promi
         const now = performance.now()
         if (status === 200) {
           acked.push(now - dueAt)
+          outage?.acked(now)
+          if (wantsIds) ids.push(eventIdOf(sent))
           const second = Math.floor((now - started) / 1000)
           if (second in ackedBySecond) ackedBySecond[second] = (ackedBySecond[second] ?? 0) + 1
         } else if (status === 503) refused.push(now - dueAt)
@@ -72,7 +91,10 @@ async function carryOut({ port, rate, seconds, connections: most }: Rush): Promi
         else idle.push(send)
       },
       (wasWaiting) => {
-        if (wasWaiting) failed += 1
+        if (wasWaiting) {
+          failed += 1
+          broken += 1
+        }
         open.delete(connection)
         const at = idle.indexOf(send)
         if (at >= 0) idle.splice(at, 1)
@@ -108,10 +130,13 @@ async function carryOut({ port, rate, seconds, connections: most }: Rush): Promi
     acked: acked.length,
     refused: refused.length,
     failed: count - acked.length - refused.length - notSent,
+    broken,
     notSent,
     ackedP50: quantile(acked, 0.5),
     ackedP99: quantile(acked, 0.99),
     refusedP99: quantile(refused, 0.99),
     ackedBySecond,
+    ids,
+    secondsUntilBack: outage?.secondsUntilBack(started + seconds * 1000) ?? Number.NaN,
   }
 }

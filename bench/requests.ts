@@ -57,6 +57,12 @@ export function requestMaker(bodyBytes: number, options: { rare: boolean; source
   }
 }
 
+/** The ID of the event that a request delivers. */
+export function eventIdOf(request: Buffer): string {
+  const at = request.indexOf('evt_')
+  return request.toString('latin1', at, at + 'evt_'.length + ID_DIGITS)
+}
+
 interface Layout {
   timeAt: number
   macAt: number

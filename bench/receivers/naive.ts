@@ -10,6 +10,9 @@ const secret = process.env.STRIPE_WEBHOOK_SECRETS ?? ''
 const databaseUrl = process.env.DATABASE_URL ?? ''
 const jobInsert = process.argv.includes('--job') ? await insertOfJobs(databaseUrl) : undefined
 const pool = new pg.Pool({ connectionString: databaseUrl, max: 10 })
+// Without listeners a restart of the database would end the process.
+pool.on('error', () => undefined)
+pool.on('connect', (client) => client.on('error', () => undefined))
 await pool.query(`create table if not exists events (
   id bigint generated always as identity primary key,
   source text not null, event_id text not null, type text, headers jsonb not null, body bytea not null,
