@@ -44,7 +44,7 @@ export async function openHttpServer(
 
   // Among siblings the parent accepts, and has nothing else to do; other systems don't share a port out evenly.
   const hasQueues = cluster.isPrimary && process.platform === 'linux'
-  // A port that is shared would be shared with another service of the same user too.
+  // A port that is shared would be shared with another service of the same user too. Two that start in the same moment aren't told apart.
   if (hasQueues && port !== 0) await close(await listen(createServer(), { port, host }))
   const shared = { host, reusePort: hasQueues }
   const servers = [await listen(http, { ...shared, port })]
