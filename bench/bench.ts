@@ -12,6 +12,7 @@ const { values, positionals } = parseArgs({
     rounds: { type: 'string', default: '7' },
     seconds: { type: 'string' },
     prefill: { type: 'string', default: '0' },
+    'shared-buffers': { type: 'string', default: '512MB' },
     connections: { type: 'string', default: '2000' },
     only: { type: 'string', default: '' },
     out: { type: 'string' },
@@ -19,7 +20,7 @@ const { values, positionals } = parseArgs({
     restart: { type: 'boolean', default: false },
   },
 })
-const { profiles, restart } = values
+const { profiles, restart, 'shared-buffers': sharedBuffers } = values
 const say = (line: string) => console.error(line)
 const [what = 'ladder'] = positionals
 
@@ -28,6 +29,7 @@ async function run(): Promise<string> {
     const options = {
       seconds: Number(values.seconds ?? (restart ? 16 : 10)),
       connections: Number(values.connections),
+      sharedBuffers,
       restart,
       profiles,
     }
@@ -39,6 +41,7 @@ async function run(): Promise<string> {
     rounds: Number(values.rounds),
     seconds: Number(values.seconds ?? (restart ? 8 : 2)),
     prefill: Number(values.prefill),
+    sharedBuffers,
     only: values.only.split(';').filter((it) => it !== ''),
     profiles,
   }

@@ -21,13 +21,19 @@ export interface BenchServer {
 }
 
 /** A PostgreSQL of its own that keeps what it says: each commit is on the disk. */
-export async function startServer(): Promise<BenchServer> {
+export async function startServer(sharedBuffers: string): Promise<BenchServer> {
   const folder = mkdtempSync(join(tmpdir(), 'oncehook-bench-'))
   // As root the server runs as another user.
   chmodSync(folder, 0o755)
   const options = {
     directory: join(folder, 'postgres'),
-    settings: ['max_connections=200', 'shared_buffers=512MB', 'max_wal_size=4GB', 'min_wal_size=2GB', 'checkpoint_timeout=15min'],
+    settings: [
+      'max_connections=200',
+      `shared_buffers=${sharedBuffers}`,
+      'max_wal_size=4GB',
+      'min_wal_size=2GB',
+      'checkpoint_timeout=15min',
+    ],
   }
   let server = await startDatabase(options)
   const names = [
@@ -111,7 +117,7 @@ export async function prefill(url: string, events: number): Promise<void> {
          secret_index, secret_fingerprint, object_ref, body_sha256, body)
        select 'stripe', 'evt_' || left(md5(number::text), 24), 'provider', true, 'invoice.paid', true, at, at, 'processed', at,
          '{"user-agent": "Stripe/1.0 (+https://stripe.com/docs/webhooks)", "content-type": "application/json; charset=utf-8"}', 0, '00000000',
-         'in_1' || left(md5('in' || number), 23), sha256(number::text::bytea), convert_to(repeat(md5(number::text), 64), 'UTF8')
+         'in_' || left(md5('in' || number), 24), sha256(number::text::bytea), convert_to(repeat(md5(number::text), 64), 'UTF8')
        from generate_series($1::int, $2::int) as number
          cross join lateral (select now() - interval '1 second' * ($3::int - number) as at) as time`,
       [from + 1, Math.min(from + STEP, events), events],

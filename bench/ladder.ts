@@ -34,6 +34,8 @@ export interface LadderOptions {
   rounds: number
   seconds: number
   prefill: number
+  /** PostgreSQL's setting. */
+  sharedBuffers: string
   /** Only candidates and scenarios in whose names one of these stands. */
   only: readonly string[]
   profiles?: string | undefined
@@ -58,7 +60,7 @@ interface Ladder {
 
 /** Starts what a run needs, and ends it whatever comes. */
 export async function onLadder<Result>(
-  options: Pick<LadderOptions, 'prefill' | 'only' | 'profiles'>,
+  options: Pick<LadderOptions, 'prefill' | 'sharedBuffers' | 'only' | 'profiles'>,
   say: (line: string) => void,
   use: (ladder: Ladder) => Promise<Result>,
 ): Promise<Result> {
@@ -66,7 +68,7 @@ export async function onLadder<Result>(
     !options.only.some((it) => among.some((one) => one.includes(it))) || options.only.some((it) => name.includes(it))
   const names = candidateNames(options.prefill).filter((name) => matches(name, candidateNames(options.prefill)))
   const chosen = scenarios.filter((scenario) => matches(scenarioName(scenario), scenarios.map(scenarioName)))
-  const server = await startServer()
+  const server = await startServer(options.sharedBuffers)
   const candidates: Candidate[] = []
   const load = await startProcess(fileURLToPath(new URL('./load.ts', import.meta.url)), { output: `${server.folder}/load.log` })
   try {

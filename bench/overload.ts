@@ -30,6 +30,8 @@ export interface OverloadResult {
 export interface OverloadOptions {
   seconds: number
   connections: number
+  /** PostgreSQL's setting. */
+  sharedBuffers: string
   /** Restarts PostgreSQL in the middle of the overload. */
   restart: boolean
   profiles?: string | undefined
@@ -39,7 +41,7 @@ const file = (path: string) => fileURLToPath(new URL(path, import.meta.url))
 
 /** Half the capacity, then five times it, then half again: whatever is answered is counted, and the rows afterwards. */
 export async function overload(options: OverloadOptions, say: (line: string) => void): Promise<OverloadResult> {
-  const server = await startServer()
+  const server = await startServer(options.sharedBuffers)
   const stops: (() => Promise<unknown>)[] = [() => server.stop()]
   try {
     const { started, url } = await startService({ server, profiles: options.profiles }, 'overload', { wants: 'none' })
