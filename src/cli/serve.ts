@@ -15,8 +15,9 @@ import { stopOnSignal } from './stop-on-signal.ts'
 /** `oncehook serve`: answers HTTP until SIGTERM, then ends what runs and exits 0. In several processes where `WEB_CONCURRENCY` says so. */
 export async function serveCommand(settings: Settings): Promise<void> {
   // After some minutes without work V8 lets the heap grow slowly, and goes on so under load: it cleans all of it several times a second. This
-  // is how far it lets it grow by itself before that.
-  setFlagsFromString('--heap-growing-percent=300')
+  // is how far it lets it grow by itself before that. Whoever starts Node with another bound has it.
+  if (!process.execArgv.some((option) => option.startsWith('--heap-growing-percent')))
+    setFlagsFromString('--heap-growing-percent=300')
   if (cluster.isWorker) return runUntilStopped(settings, serveBesideSiblings)
   if (settings.webConcurrency > 1) process.exit(await serveProcesses(settings))
   await runUntilStopped(settings, startServe)
