@@ -56,6 +56,22 @@ export function openPool({
 }
 
 /**
+ * Runs one statement of the ack path, and lets go of its values and rows once these are read. pg makes its callback of a query by assigning
+ * a function literal to a property, which V8 allocates among what is old: until the whole heap is cleaned it keeps alive all that the query holds.
+ */
+export async function queryBriefly<Row extends pg.QueryResultRow, Result>(
+  db: Db,
+  query: { name: string; text: string; values: unknown[] },
+  read: (rows: readonly Row[]) => Result,
+): Promise<Result> {
+  const { rows } = await db.query<Row>(query)
+  const result = read(rows)
+  query.values.length = 0
+  rows.length = 0
+  return result
+}
+
+/**
  * Runs work in one transaction: committed when it returns, rolled back when it throws. A connection whose state is in
  * doubt (a failed commit or rollback) is closed, never reused.
  */

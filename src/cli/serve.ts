@@ -12,12 +12,17 @@ import { serveProcesses } from './serve-processes.ts'
 import { siblingsOf } from './siblings.ts'
 import { stopOnSignal } from './stop-on-signal.ts'
 
+/** How V8 is to run the heap of a process that serves; docs/performance.md has what each does. Whoever starts Node with another value has that. */
+const HEAP_OPTIONS = [
+  // After some minutes without work V8 lets the heap grow slowly, and goes on so under load: it cleans all of it several times a second.
+  ['--heap-growing-percent', '--heap-growing-percent=100'],
+  // What V8 guesses to live long, it allocates among what is old. Guessed wrong about requests, none is freed until the whole heap is cleaned.
+  ['allocation-site-pretenuring', '--no-allocation-site-pretenuring'],
+] as const
+
 /** `oncehook serve`: answers HTTP until SIGTERM, then ends what runs and exits 0. In several processes where `WEB_CONCURRENCY` says so. */
 export async function serveCommand(settings: Settings): Promise<void> {
-  // After some minutes without work V8 lets the heap grow slowly, and goes on so under load: it cleans all of it several times a second. This
-  // is how far it lets it grow by itself before that. Whoever starts Node with another bound has it.
-  if (!process.execArgv.some((option) => option.startsWith('--heap-growing-percent')))
-    setFlagsFromString('--heap-growing-percent=300')
+  for (const [name, option] of HEAP_OPTIONS) if (!process.execArgv.some((it) => it.includes(name))) setFlagsFromString(option)
   if (cluster.isWorker) return runUntilStopped(settings, serveBesideSiblings)
   if (settings.webConcurrency > 1) process.exit(await serveProcesses(settings))
   await runUntilStopped(settings, startServe)

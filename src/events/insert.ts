@@ -1,4 +1,4 @@
-import type { Db } from '../db.ts'
+import { type Db, queryBriefly } from '../db.ts'
 import { eventKey, type Item } from './store.ts'
 
 /** What is stored of an event beside its bytes. */
@@ -117,8 +117,11 @@ export async function insertEvents(db: Db, statements: InsertStatements, items: 
   const isOfOne = items.every(({ delivery }) => delivery.events.length === 1)
   const insert = isOfOne ? statements.rows.find(({ size }) => size >= items.length) : undefined
   const query = insert ? asRows(insert, sorted) : asArrays(statements, sorted)
-  const { rows } = await db.query<{ source: string; event_id: string }>(query)
-  return new Set(rows.map((row) => eventKey(row.source, row.event_id)))
+  return queryBriefly<{ source: string; event_id: string }, Set<string>>(
+    db,
+    query,
+    (rows) => new Set(rows.map((row) => eventKey(row.source, row.event_id))),
+  )
 }
 
 const compare = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0)

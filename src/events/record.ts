@@ -45,7 +45,7 @@ export function createRecorder(
   const isMuch = () => waiting.length >= SECOND_BATCH_FROM || waitingBytes >= MOST_BYTES_IN_BATCH
   const start = () => {
     while (waiting.length > 0 && (batches.size === 0 || (batches.size === 1 && isMuch()))) {
-      const [oldest = { since: 0 }] = waiting
+      const oldest = { since: waiting[0]?.since ?? 0 }
       const batch = takeBatch()
       onBatch(batch.reduce((sum, { delivery }) => sum + delivery.events.length, 0))
       batches.add(oldest)

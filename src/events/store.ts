@@ -1,4 +1,4 @@
-import type { Db } from '../db.ts'
+import { type Db, queryBriefly } from '../db.ts'
 import type { Provider } from '../providers/provider.ts'
 import type { ReadEvent } from '../providers/read-events.ts'
 
@@ -68,7 +68,7 @@ export async function countRedeliveries(
   db: Db,
   items: readonly (Item & { provider: Provider })[],
 ): Promise<(Held | undefined)[]> {
-  const { rows } = await db.query<Held & { number: string }>({
+  const query = {
     name: 'count-redeliveries',
     // One look-up for each item and way: joined as a whole, a plan made while a way's index was empty would read all of it later.
     text: `with found as materialized (
@@ -108,9 +108,11 @@ export async function countRedeliveries(
       items.map(({ provider }) => provider.otherBodyIsFurtherEvent),
       column(items, ({ event }) => event.replayKey),
     ],
+  }
+  return queryBriefly<Held & { number: string }, (Held | undefined)[]>(db, query, (rows) => {
+    const byNumber = new Map(rows.map(({ number, ...held }) => [Number(number), held]))
+    return items.map((_, index) => byNumber.get(index + 1))
   })
-  const byNumber = new Map(rows.map(({ number, ...held }) => [Number(number), held]))
-  return items.map((_, index) => byNumber.get(index + 1))
 }
 
 interface StoredRequest {

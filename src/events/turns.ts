@@ -16,19 +16,23 @@ interface Wait {
 
 export function createTurns(most: number): Turns {
   let left = most
-  // In the order in which they came.
-  const waiting = new Set<(isTurn: boolean) => void>()
+  // In the order in which they came. Not a set: V8 links each old table of one to the next, so that whatever was in any of them may be taken
+  // for alive until the whole heap is cleaned.
+  const waiting: { isDropped: boolean; answer(isTurn: boolean): void }[] = []
   let isPlanned = false
 
   const begin = () => {
     isPlanned = false
     left = most
-    for (const one of waiting) {
+    let passed = 0
+    for (const { isDropped, answer } of waiting) {
       if (left === 0) break
+      passed += 1
+      if (isDropped) continue
       left -= 1
-      waiting.delete(one)
-      one(true)
+      answer(true)
     }
+    waiting.splice(0, passed)
     if (left < most) plan()
   }
   const plan = () => {
@@ -44,11 +48,13 @@ export function createTurns(most: number): Turns {
         return undefined
       }
       const { promise, resolve } = Promise.withResolvers<boolean>()
-      waiting.add(resolve)
+      const wait = { isDropped: false, answer: resolve }
+      waiting.push(wait)
       return {
         turn: promise,
         drop() {
-          if (waiting.delete(resolve)) resolve(false)
+          wait.isDropped = true
+          resolve(false)
         },
       }
     },
