@@ -16,6 +16,8 @@ import { stopOnSignal } from './stop-on-signal.ts'
 const HEAP_OPTIONS = [
   // After some minutes without work V8 lets the heap grow slowly, and goes on so under load: it cleans all of it several times a second.
   ['--heap-growing-percent', '--heap-growing-percent=100'],
+  // Node sizes what is new by the machine's memory, 64 MiB and as much again where there is plenty. A quarter is as fast, and buffers go sooner.
+  ['--minor-gc-task-trigger', '--minor-gc-task-trigger=25'],
   // What V8 guesses to live long, it allocates among what is old. Guessed wrong about requests, none is freed until the whole heap is cleaned.
   ['allocation-site-pretenuring', '--no-allocation-site-pretenuring'],
 ] as const
