@@ -64,11 +64,14 @@ export async function queryBriefly<Row extends pg.QueryResultRow, Result>(
   query: { name: string; text: string; values: unknown[] },
   read: (rows: readonly Row[]) => Result,
 ): Promise<Result> {
-  const { rows } = await db.query<Row>(query)
-  const result = read(rows)
-  query.values.length = 0
-  rows.length = 0
-  return result
+  try {
+    const { rows } = await db.query<Row>(query)
+    const result = read(rows)
+    rows.length = 0
+    return result
+  } finally {
+    query.values.length = 0
+  }
 }
 
 /**

@@ -1,8 +1,10 @@
 import { createHash } from 'node:crypto'
 import { setImmediate as immediate } from 'node:timers/promises'
-import { beforeEach, describe, expect, test } from 'vitest'
+import type pg from 'pg'
+import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { openPool } from '../src/db.ts'
 import { NotRecorded } from '../src/events/batch.ts'
+import { createRecorder } from '../src/events/record.ts'
 import type { Delivery } from '../src/events/store.ts'
 import { createProvider } from '../src/providers/registry.ts'
 import { testDatabase } from './support/database.ts'
@@ -71,6 +73,41 @@ describe('deliveries that wait for storage', () => {
         error: null,
       },
     ],
+  })
+
+  test('I18 their delay is the age of the oldest that is not committed, in a batch or before one', async () => {
+    let now = 1_000
+    vi.spyOn(performance, 'now').mockImplementation(() => now)
+    onTestFinished(() => void vi.restoreAllMocks())
+    const commits: ((ids: string[]) => void)[] = []
+    const query = () =>
+      new Promise((done) => commits.push((ids) => done({ rows: ids.map((id) => ({ source: 'stripe', event_id: id })) })))
+    const pool = { query } as unknown as pg.Pool // the recorder asks it for nothing else
+    const recorder = createRecorder(pool, { eventJobsInsert: '', wake: '' })
+    const deliver = async (id: string, at: number) => {
+      now = at
+      const recorded = recorder.record(deliveryOf(id), provider)
+      await immediate()
+      return { recorded }
+    }
+    expect(recorder.delayMs()).toBe(0)
+
+    const first = await deliver('a', 1_000)
+    now = 1_030
+    expect(recorder.delayMs()).toBe(30)
+    const [second, third] = [await deliver('b', 1_040), await deliver('c', 1_060)]
+    expect(recorder.delayMs()).toBe(60)
+    commits[0]?.(['a'])
+    await first.recorded
+    await immediate()
+
+    expect(commits).toHaveLength(2)
+    now = 1_100
+    expect(recorder.delayMs()).toBe(60)
+    commits[1]?.(['b', 'c'])
+    await Promise.all([second.recorded, third.recorded])
+    await immediate()
+    expect(recorder.delayMs()).toBe(0)
   })
 
   test('I18 are refused at once beyond their number', async () => {

@@ -50,6 +50,25 @@ test('I18 what is dropped waits no longer, and takes no turn of another', async 
   await expect(kept?.turn).resolves.toBe(true)
 })
 
+test('I18 what was dropped makes nobody wait a turn longer, however many were', async () => {
+  const { take } = createTurns(1)
+  take()
+  const dropped = [take(), take(), take()]
+  const kept = [take(), take(), take()]
+  const order: number[] = []
+  for (const [number, wait] of kept.entries()) void wait?.turn.then((isTurn) => isTurn && order.push(number))
+  for (const wait of dropped) wait?.drop()
+  kept[1]?.drop()
+
+  await nextTurn()
+  expect(order).toEqual([0])
+  await nextTurn()
+  expect(order).toEqual([0, 2])
+  // Nothing is left of those that had their turn.
+  await nextTurn()
+  expect(take()).toBeUndefined()
+})
+
 test('one that comes alone has its turn at once, also in a later turn', async () => {
   const { take: turn } = createTurns(1)
 

@@ -1,5 +1,5 @@
 import cluster from 'node:cluster'
-import { setFlagsFromString } from 'node:v8'
+import { getHeapStatistics, setFlagsFromString } from 'node:v8'
 import closeWithGrace from 'close-with-grace'
 import { armFaults } from '../fault-points.ts'
 import { installQueues } from '../follow-ups/queue.ts'
@@ -8,23 +8,15 @@ import { startServe } from '../serve.ts'
 import { ConfigError, type Settings } from '../settings.ts'
 import type { Running } from '../start-up.ts'
 import { startWork } from '../work.ts'
+import { heapOptions } from './heap-options.ts'
 import { serveProcesses } from './serve-processes.ts'
 import { siblingsOf } from './siblings.ts'
 import { stopOnSignal } from './stop-on-signal.ts'
 
-/** How V8 is to run the heap of a process that serves; docs/performance.md has what each does. Whoever starts Node with another value has that. */
-const HEAP_OPTIONS = [
-  // After some minutes without work V8 lets the heap grow slowly, and goes on so under load: it cleans all of it several times a second.
-  ['--heap-growing-percent', '--heap-growing-percent=100'],
-  // Node sizes what is new by the machine's memory, 64 MiB and as much again where there is plenty. A quarter is as fast, and buffers go sooner.
-  ['--minor-gc-task-trigger', '--minor-gc-task-trigger=25'],
-  // What V8 guesses to live long, it allocates among what is old. Guessed wrong about requests, none is freed until the whole heap is cleaned.
-  ['allocation-site-pretenuring', '--no-allocation-site-pretenuring'],
-] as const
-
 /** `oncehook serve`: answers HTTP until SIGTERM, then ends what runs and exits 0. In several processes where `WEB_CONCURRENCY` says so. */
 export async function serveCommand(settings: Settings): Promise<void> {
-  for (const [name, option] of HEAP_OPTIONS) if (!process.execArgv.some((it) => it.includes(name))) setFlagsFromString(option)
+  const given = [...process.execArgv, process.env.NODE_OPTIONS ?? '']
+  for (const option of heapOptions(given, getHeapStatistics().heap_size_limit)) setFlagsFromString(option)
   if (cluster.isWorker) return runUntilStopped(settings, serveBesideSiblings)
   if (settings.webConcurrency > 1) process.exit(await serveProcesses(settings))
   await runUntilStopped(settings, startServe)

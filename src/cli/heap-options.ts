@@ -1,0 +1,20 @@
+/** Above this V8 lets what is new come to 64 MiB before it is cleaned, above half of it to 32. */
+const LARGE_HEAP = 4 * 2 ** 30
+
+/**
+ * How V8 is to run the heap of a process that serves, as options of Node that may be set while it runs. `given` are those that it was
+ * started with: they take precedence. `limit` is how many bytes the heap may come to. docs/adr/0009 has the reasons.
+ */
+export function heapOptions(given: readonly string[], limit: number): string[] {
+  const names = given.join(' ').replaceAll('_', '-')
+  const isFree = (name: string) => !names.includes(name)
+  const options: string[] = []
+  // After some minutes without work V8 lets the heap grow slowly, and goes on so under load: it cleans all of it several times a second.
+  if (isFree('heap-growing-percent')) options.push('--heap-growing-percent=100')
+  // What V8 guesses to live long, it allocates among what is old. Guessed wrong about requests, none is freed until the whole heap is cleaned.
+  if (isFree('allocation-site-pretenuring')) options.push('--no-allocation-site-pretenuring')
+  // What is new is cleaned at some 16 MiB, which is as fast and takes less memory. A share of a small room would be dear.
+  if (limit >= LARGE_HEAP / 2 && isFree('minor-gc-task') && isFree('semi-space-size'))
+    options.push(`--minor-gc-task-trigger=${limit >= LARGE_HEAP ? 25 : 50}`)
+  return options
+}

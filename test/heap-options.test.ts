@@ -1,0 +1,31 @@
+import { spawnSync } from 'node:child_process'
+import { expect, test } from 'vitest'
+import { heapOptions } from '../src/cli/heap-options.ts'
+
+const MIB = 2 ** 20
+const all = ['--heap-growing-percent=100', '--no-allocation-site-pretenuring', '--minor-gc-task-trigger=25']
+
+test('I18 what is new is cleaned at some 16 MiB, also where its room is half as large, and left alone where that is small', () => {
+  expect(heapOptions([], 4_288 * MIB)).toEqual(all)
+  expect(heapOptions([], 2_144 * MIB)).toEqual([...all.slice(0, 2), '--minor-gc-task-trigger=50'])
+  expect(heapOptions([], 512 * MIB)).toEqual(all.slice(0, 2))
+})
+
+test.each([
+  ['--heap-growing-percent=40', 0],
+  ['--heap_growing_percent=40', 0],
+  ['--allocation-site-pretenuring', 1],
+  ['--no_allocation_site_pretenuring', 1],
+  ['--minor-gc-task-trigger=80', 2],
+  ['--no-minor-gc-task', 2],
+  ['--max-semi-space-size=16', 2],
+  ['--enable-source-maps --max-semi-space-size=16', 2],
+])('whoever starts node with %s keeps it', (given, index) => {
+  expect(heapOptions([given], 4_288 * MIB)).toEqual(all.filter((_, it) => it !== index))
+})
+
+test('this Node knows each of them', () => {
+  // At its start it refuses what V8 doesn't know; while it runs that would only be a line on standard error.
+  for (const option of all) expect(spawnSync(process.execPath, [option, '--version']).status).toBe(0)
+  expect(spawnSync(process.execPath, ['--no-such-option', '--version']).status).toBe(9)
+})
