@@ -3,25 +3,35 @@ import { expect, test } from 'vitest'
 import { heapOptions } from '../src/cli/heap-options.ts'
 
 const MIB = 2 ** 20
-const all = ['--heap-growing-percent=100', '--no-allocation-site-pretenuring', '--minor-gc-task-trigger=25']
+const all = [
+  '--heap-growing-percent=100',
+  '--no-allocation-site-pretenuring',
+  '--semi-space-growth-factor=4',
+  '--minor-gc-task-trigger=25',
+]
 
 test('I18 what is new is cleaned at some 16 MiB, also where its room is half as large, and left alone where that is small', () => {
   expect(heapOptions([], 4_288 * MIB)).toEqual(all)
-  expect(heapOptions([], 2_144 * MIB)).toEqual([...all.slice(0, 2), '--minor-gc-task-trigger=50'])
-  expect(heapOptions([], 512 * MIB)).toEqual(all.slice(0, 2))
+  expect(heapOptions([], 2_144 * MIB)).toEqual([...all.slice(0, 3), '--minor-gc-task-trigger=50'])
+  expect(heapOptions([], 512 * MIB)).toEqual(all.slice(0, 3))
 })
 
+const growing = '--heap-growing-percent'
+const pretenuring = 'allocation-site-pretenuring'
+const growth = '--semi-space-growth-factor'
+const trigger = '--minor-gc-task-trigger'
+
 test.each([
-  ['--heap-growing-percent=40', 0],
-  ['--heap_growing_percent=40', 0],
-  ['--allocation-site-pretenuring', 1],
-  ['--no_allocation_site_pretenuring', 1],
-  ['--minor-gc-task-trigger=80', 2],
-  ['--no-minor-gc-task', 2],
-  ['--max-semi-space-size=16', 2],
-  ['--enable-source-maps --max-semi-space-size=16', 2],
-])('whoever starts node with %s keeps it', (given, index) => {
-  expect(heapOptions([given], 4_288 * MIB)).toEqual(all.filter((_, it) => it !== index))
+  ['--heap-growing-percent=40', [growing]],
+  ['--heap_growing_percent=40', [growing]],
+  ['--allocation-site-pretenuring', [pretenuring]],
+  ['--no_allocation_site_pretenuring', [pretenuring]],
+  ['--minor-gc-task-trigger=80', [trigger]],
+  ['--no-minor-gc-task', [trigger]],
+  ['--enable-source-maps --max-semi-space-size=16', [growth, trigger]],
+  ['--semi_space_growth_factor=2', [growth, trigger]],
+])('whoever starts node with %s keeps what it has of itself', (given, kept) => {
+  expect(heapOptions([given], 4_288 * MIB)).toEqual(all.filter((option) => !kept.some((name) => option.includes(name))))
 })
 
 test('this Node knows each of them', () => {
