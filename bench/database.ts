@@ -30,8 +30,8 @@ export async function startServer(sharedBuffers: string): Promise<BenchServer> {
     settings: [
       'max_connections=200',
       `shared_buffers=${sharedBuffers}`,
-      'max_wal_size=4GB',
-      'min_wal_size=2GB',
+      'max_wal_size=8GB',
+      'min_wal_size=5GB',
       'checkpoint_timeout=15min',
     ],
   }
@@ -76,12 +76,12 @@ export async function startServer(sharedBuffers: string): Promise<BenchServer> {
 }
 
 /**
- * Leaves the server files of its log to use again, as one that has been running for a day has. A new one is filled with zeros first, all
- * 16 MB of it, and meanwhile every commit waits some 50 ms.
+ * Leaves the server files of its log to use again, as one that has been running for a day has: as many as a run needs between two
+ * checkpoints. A new one is filled with zeros first, all 16 MB of it, and meanwhile every commit waits some 50 ms.
  */
 async function recycleWal(url: string): Promise<void> {
   await ask(url, 'create table filling (text text storage plain)')
-  await ask(url, `insert into filling select repeat('x', 7000) from generate_series(1, 300000)`)
+  await ask(url, `insert into filling select repeat('x', 7000) from generate_series(1, 700000)`)
   await ask(url, 'drop table filling')
   await ask(url, 'checkpoint')
 }
