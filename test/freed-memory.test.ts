@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
@@ -8,6 +7,7 @@ import { createRecorder } from '../src/events/record.ts'
 import { openJobs } from '../src/follow-ups/queue.ts'
 import { createProvider } from '../src/providers/registry.ts'
 import { testDatabase } from './support/database.ts'
+import { deliveryOf } from './support/deliveries.ts'
 
 setFlagsFromString('--expose-gc')
 const collect = runInNewContext('gc') as (options?: { type: 'minor' }) => void // what that flag adds
@@ -37,27 +37,8 @@ test('I18 what a batch held is freed with what is new, not only when all of the 
   const pool = openPool({ url: database.url, name: 'freed', max: 1 })
   onTestFinished(() => pool.end())
   const recorder = createRecorder(pool, jobs)
-  const deliver = (id: string) => {
-    const body = Buffer.alloc(SIZE, id)
-    const event = {
-      id,
-      idBasis: 'provider' as const,
-      idIsSigned: true,
-      type: null,
-      livemode: null,
-      occurredAt: null,
-      objectRef: null,
-      replayKey: null,
-      needsPerson: undefined,
-      status: 'ignored' as const,
-      error: null,
-    }
-    const sha256 = createHash('sha256').update(body).digest()
-    return recorder.record(
-      { source: 'stripe', body, sha256, headers: {}, secretIndex: 0, secretFingerprint: null, events: [event] },
-      createProvider('stripe'),
-    )
-  }
+  const provider = createProvider('stripe')
+  const deliver = (id: string) => recorder.record(deliveryOf(id, Buffer.alloc(SIZE, id)), provider)
 
   expect(await bytesLeftOf((time) => deliver(`evt_${time}`))).toBeLessThan(5 * SIZE)
 })

@@ -1,13 +1,12 @@
-import { createHash } from 'node:crypto'
 import { setImmediate as immediate } from 'node:timers/promises'
 import type pg from 'pg'
 import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { openPool } from '../src/db.ts'
 import { NotRecorded } from '../src/events/batch.ts'
 import { createRecorder } from '../src/events/record.ts'
-import type { Delivery } from '../src/events/store.ts'
 import { createProvider } from '../src/providers/registry.ts'
 import { testDatabase } from './support/database.ts'
+import { deliveryOf } from './support/deliveries.ts'
 import { type Answer, countRows, emptyTables, holdInserts, type Ingest, ingest, signed, storedEvents } from './support/posting.ts'
 
 const database = await testDatabase()
@@ -51,30 +50,6 @@ describe('deliveries that wait for storage', () => {
   })
 
   const provider = createProvider('stripe')
-  const deliveryOf = (id: string, body: Buffer = Buffer.from(id)): Delivery => ({
-    source: 'stripe',
-    body,
-    sha256: createHash('sha256').update(body.subarray(0, 100)).digest(),
-    headers: {},
-    secretIndex: 0,
-    secretFingerprint: null,
-    events: [
-      {
-        id,
-        idBasis: 'provider',
-        idIsSigned: true,
-        type: null,
-        livemode: null,
-        occurredAt: null,
-        objectRef: null,
-        replayKey: null,
-        needsPerson: undefined,
-        status: 'ignored',
-        error: null,
-      },
-    ],
-  })
-
   test('I18 their delay is the age of the oldest that is not committed, in a batch or before one', async () => {
     let now = 1_000
     vi.spyOn(performance, 'now').mockImplementation(() => now)

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto'
 import type pg from 'pg'
 import { beforeEach, expect, test } from 'vitest'
 import { createRecorder } from '../src/events/record.ts'
@@ -6,6 +5,7 @@ import { countRedeliveries, type Delivery } from '../src/events/store.ts'
 import { openJobs } from '../src/follow-ups/queue.ts'
 import { createProvider } from '../src/providers/registry.ts'
 import { testDatabase } from './support/database.ts'
+import { deliveryOf } from './support/deliveries.ts'
 import { emptyTables, storedEvents } from './support/posting.ts'
 
 const database = await testDatabase()
@@ -23,25 +23,6 @@ const pool = {
     return typeof config === 'string' ? database.pool.query(config, values) : database.pool.query(config)
   },
 } as pg.Pool // the recorder asks it for nothing else
-
-const deliveryOf = (id: string, text = `{"id":"${id}"}`): Delivery => {
-  const body = Buffer.from(text)
-  const event = {
-    id,
-    idBasis: 'provider' as const,
-    idIsSigned: true,
-    type: null,
-    livemode: null,
-    occurredAt: null,
-    objectRef: null,
-    replayKey: null,
-    needsPerson: undefined,
-    status: 'ignored' as const,
-    error: null,
-  }
-  const sha256 = createHash('sha256').update(body).digest()
-  return { source: 'stripe', body, sha256, headers: {}, secretIndex: 0, secretFingerprint: null, events: [event] }
-}
 
 const ids = Array.from({ length: 20 }, (_, index) => `evt_${index}`)
 

@@ -1,4 +1,4 @@
-/** Above this V8 lets what is new come to 64 MiB before it is cleaned, above half of it to 32. */
+/** From here on V8 lets what is new come to 64 MiB before it is cleaned. */
 const LARGE_HEAP = 4 * 2 ** 30
 
 /**
@@ -16,7 +16,6 @@ export function heapOptions(given: readonly string[], limit: number): string[] {
   // After a quiet time the room for what is new is small, and grows by what is left at each cleaning of it, which is little here.
   if (isFree('semi-space')) options.push('--semi-space-growth-factor=4')
   // What is new is cleaned at some 16 MiB, which is as fast and takes less memory. A share of a small room would be dear.
-  if (limit >= LARGE_HEAP / 2 && isFree('minor-gc-task') && isFree('semi-space'))
-    options.push(`--minor-gc-task-trigger=${limit >= LARGE_HEAP ? 25 : 50}`)
+  if (limit >= LARGE_HEAP && isFree('minor-gc-task') && isFree('semi-space')) options.push('--minor-gc-task-trigger=25')
   return options
 }
