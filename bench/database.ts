@@ -15,6 +15,8 @@ export interface BenchServer {
   settings: Record<string, string>
   /** Makes an empty database, with the tables of the service where it is to have them. */
   create(name: string, options?: { migrated: boolean }): Promise<string>
+  /** How many files of its log it had to make so far, rather than use again: all commits wait for each. */
+  logFilesMade(): Promise<number>
   /** Restarts PostgreSQL as `pg_ctl restart -m fast` does: what is under way is broken off, port and data stay. */
   restart(): Promise<void>
   stop(): Promise<void>
@@ -30,8 +32,8 @@ export async function startServer(sharedBuffers: string): Promise<BenchServer> {
     settings: [
       'max_connections=200',
       `shared_buffers=${sharedBuffers}`,
-      'max_wal_size=8GB',
-      'min_wal_size=5GB',
+      'max_wal_size=12GB',
+      'min_wal_size=12GB',
       'checkpoint_timeout=15min',
     ],
   }
@@ -64,6 +66,13 @@ export async function startServer(sharedBuffers: string): Promise<BenchServer> {
       }
       return url
     },
+    async logFilesMade() {
+      const [row] = await ask<{ writes: string }>(
+        server.url,
+        `select sum(writes) as writes from pg_stat_io where object = 'wal' and context = 'init'`,
+      )
+      return Number(row?.writes)
+    },
     async restart() {
       await server.stop()
       server = await startDatabase({ ...options, port: Number(new URL(server.url).port) })
@@ -80,9 +89,7 @@ export async function startServer(sharedBuffers: string): Promise<BenchServer> {
  * checkpoints. A new one is filled with zeros first, all 16 MB of it, and meanwhile every commit waits some 50 ms.
  */
 async function recycleWal(url: string): Promise<void> {
-  await ask(url, 'create table filling (text text storage plain)')
-  await ask(url, `insert into filling select repeat('x', 7000) from generate_series(1, 700000)`)
-  await ask(url, 'drop table filling')
+  await ask(url, `select count(pg_logical_emit_message(false, 'filling', repeat('x', 1000000))) from generate_series(1, 12000)`)
   await ask(url, 'checkpoint')
 }
 

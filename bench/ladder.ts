@@ -46,6 +46,8 @@ export interface LadderResult {
   /** Events acknowledged and events stored, by candidate. */
   counts: { candidate: string; acked: number; stored: number }[]
   settings: Record<string, string>
+  /** Files of PostgreSQL's log that were made in the time. */
+  logFilesMade: number
 }
 
 export const scenarioName = ({ kind, connections }: Scenario) => `${kind} ${connections}`
@@ -125,16 +127,18 @@ export function climb(options: LadderOptions, say: (line: string) => void): Prom
     say('warming up')
     for (const candidate of candidates)
       for (const kind of ['new', 'forged'] as const) await visit(candidate, { kind, connections: 64 }, 0)
+    const logFilesBefore = await server.logFilesMade()
     const cells: Cell[] = []
     for (let round = 1; round <= options.rounds; round += 1)
       for (const scenario of chosen)
         for (const candidate of round % 2 === 0 ? candidates.toReversed() : candidates)
           cells.push(await visit(candidate, scenario, round))
+    const logFilesMade = (await server.logFilesMade()) - logFilesBefore
     const counts: LadderResult['counts'] = []
     for (const candidate of candidates) {
       const stored = await candidate.countEvents()
       if (stored !== undefined) counts.push({ candidate: candidate.name, acked: candidate.acked, stored })
     }
-    return { cells, counts, settings: server.settings }
+    return { cells, counts, settings: server.settings, logFilesMade }
   })
 }

@@ -51,7 +51,7 @@ const ALL = 'oncehook, all jobs'
 
 /** The report of a run in markdown: what it ran on, the ratios beside their targets, and every figure. */
 export function ladderReport(
-  { cells, counts, settings }: LadderResult,
+  { cells, counts, settings, logFilesMade }: LadderResult,
   options: { rounds: number; seconds: number; prefill: number },
 ): string {
   const figures = scenarios.filter((scenario) => cells.some((cell) => scenarioName(cell) === scenarioName(scenario)))
@@ -64,6 +64,7 @@ export function ladderReport(
       .map(([name, value]) => `${name} ${value}`)
       .join(', ')}.`,
     `${options.rounds} rounds of ${options.seconds} s for each candidate, in turn. Ratios are made within a round; shown is their median, and in brackets the quarters around it.`,
+    `PostgreSQL made ${logFilesMade} files of its log in the time; commits wait some 50 ms for each.`,
     '',
     '## Ratios',
     '',
