@@ -137,8 +137,10 @@ test('a refusal of an overload is told of with its request and the time that it 
   const refused = told.filter(({ result }) => result === 'overloaded')
   expect([refused.length, tallied.filter(({ result }) => result === 'overloaded').length, underWay]).toEqual([11, 11, 19])
   expect(new Set(refused.map(({ request }) => request)).size).toBe(11)
-  // 25 ms are waited, by a timer that may be a millisecond early.
-  expect([...refused, ...tallied].filter(({ seconds = 0 }) => !(seconds >= 0.02 && seconds < 20))).toEqual([])
+  const times = [...refused, ...tallied].map(({ seconds = 0 }) => seconds)
+  expect(times.filter((seconds) => !(seconds > 0 && seconds < 20))).toEqual([])
+  // The first one waits for 25 ms, by a timer that may be a millisecond early, and those that come meanwhile for the rest of it.
+  expect(Math.max(...times)).toBeGreaterThanOrEqual(0.02)
   open()
   await Promise.all(posts)
   await expect.poll(() => underWay, { interval: 5 }).toBe(0)
