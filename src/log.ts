@@ -39,16 +39,17 @@ export function createLog(level: string, name: string, { gathers = false } = {})
   return pino(options, gathers ? gatheringStdout() : stdout)
 }
 
-let millisecond = 0
+let second = Number.NaN
 let written = ''
 /** The library's own writes the date of each line anew, which takes half of the time of a line. */
 function isoTime(): string {
   const now = Date.now()
-  if (now !== millisecond) {
-    millisecond = now
-    written = `,"time":"${new Date(now).toISOString()}"`
+  const ms = now % 1_000
+  if (now - ms !== second) {
+    second = now - ms
+    written = new Date(second).toISOString().slice(0, -'000Z'.length)
   }
-  return written
+  return `,"time":"${written}${String(ms).padStart(3, '0')}Z"`
 }
 
 /**

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { type EventMeta, readConfig, type SourceConfig } from '../src/config.ts'
 import { processEvent } from '../src/follow-ups/rules.ts'
 import { createLog } from '../src/log.ts'
@@ -307,7 +307,7 @@ describe('the configuration', () => {
 
   test('has its warnings logged at start and when it is read again', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'oncehook-confirm-test-'))
-    afterAll(() => rmSync(folder, { recursive: true }))
+    onTestFinished(() => rmSync(folder, { recursive: true }))
     const path = join(folder, 'config.mjs')
     writeFileSync(path, `export default { sources: ${JSON.stringify({ mail })} }`)
     vi.stubEnv('ONCEHOOK_CONFIG', path)

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { verifyInvariantsCommand } from '../src/cli/verify-invariants.ts'
 import type { Db } from '../src/db.ts'
 import { checkInvariants, checkLedger } from '../src/ops/invariants.ts'
@@ -655,7 +655,7 @@ describe('oncehook verify-invariants', () => {
     const server = createServer((req, res) =>
       res.writeHead(req.url === '/_sandbox/ledger' ? 200 : 404).end(JSON.stringify(ledger)),
     ).listen(0, '127.0.0.1')
-    afterAll(() => server.close())
+    onTestFinished(() => void server.close())
     await once(server, 'listening')
     const { port } = server.address() as AddressInfo
 

@@ -92,7 +92,7 @@ export async function recordBatch(pool: pg.Pool, statements: InsertStatements, b
     const name = eventKey(item.delivery.source, item.event.id)
     return firsts.get(name) === item && inserted.has(name)
   }
-  const repeats = all.filter((item) => !isNew(item))
+  const repeats = inserted.size === all.length ? [] : all.filter((item) => !isNew(item))
   const repeated = new Set(repeats.map(({ delivery }) => delivery))
   // What is new is committed by now, so that nothing that goes wrong with a repeat may be told of another delivery.
   for (const { delivery, resolve } of batch)

@@ -1,4 +1,5 @@
 import { type Db, queryBriefly } from '../db.ts'
+import { type Parameter, runPrepared } from './prepared.ts'
 import { eventKey, type Item } from './store.ts'
 
 /** What is stored of an event beside its bytes. */
@@ -9,7 +10,7 @@ const facts: readonly Column[] = [
   { name: 'id_signed', type: 'bool', of: ({ event }) => event.idIsSigned },
   { name: 'type', type: 'text', of: ({ event }) => event.type },
   { name: 'livemode', type: 'bool', of: ({ event }) => event.livemode },
-  { name: 'occurred_at', type: 'timestamptz', of: ({ event }) => event.occurredAt?.toISOString() },
+  { name: 'occurred_at', type: 'timestamptz', of: ({ event }) => event.occurredAt },
   { name: 'status', type: 'text', of: ({ event }) => event.status },
   { name: 'error', type: 'text', of: ({ event }) => event.error },
   { name: 'headers', type: 'jsonb', of: ({ delivery }) => JSON.stringify(delivery.headers) },
@@ -25,14 +26,14 @@ const bytes: readonly Column[] = [
 /** What the jobs are made from. */
 const forJobs: readonly Column[] = [
   { name: 'job', type: 'int', of: (_, job) => job },
-  { name: 'request', type: 'text', of: ({ delivery }) => delivery.requestId },
+  { name: 'request', type: 'text', of: ({ delivery }) => delivery.requestId ?? null },
 ]
 
 interface Column {
   name: string
   type: string
   /** `job` is the number of the event's job among those of the batch, null where it gets none. */
-  of(item: Item, job: number | null): unknown
+  of(item: Item, job: number | null): Parameter
 }
 
 const listed = (columns: readonly Column[]) => columns.map(({ name }) => name).join(', ')
@@ -116,10 +117,13 @@ export async function insertEvents(db: Db, statements: InsertStatements, items: 
   const sorted = items.toSorted((a, b) => compare(a.delivery.source, b.delivery.source) || compare(a.event.id, b.event.id))
   const isOfOne = items.every(({ delivery }) => delivery.events.length === 1)
   const insert = isOfOne ? statements.rows.find(({ size }) => size >= items.length) : undefined
-  const query = insert ? asRows(insert, sorted) : asArrays(statements, sorted)
+  if (insert) {
+    const rows = await runPrepared(db, asRows(insert, sorted))
+    return new Set(rows.map(([source = '', id = '']) => eventKey(source, id)))
+  }
   return queryBriefly<{ source: string; event_id: string }, Set<string>>(
     db,
-    query,
+    asArrays(statements, sorted),
     (rows) => new Set(rows.map((row) => eventKey(row.source, row.event_id))),
   )
 }
@@ -130,7 +134,7 @@ function asRows({ size, plain, withJobs }: SizedInsert, items: readonly Item[]) 
   const hasJobs = items.some(({ event }) => event.status === 'pending')
   const columns = hasJobs ? [...facts, ...bytes, ...forJobs] : [...facts, ...bytes]
   const jobs = jobNumbers(items)
-  const values = new Array(size * columns.length).fill(null)
+  const values = new Array<Parameter>(size * columns.length).fill(null)
   let at = 0
   for (const [index, item] of items.entries())
     for (const { of } of columns) {

@@ -20,7 +20,7 @@ const { rawJSON, isRawJSON } = JSON as unknown as { rawJSON(text: string): objec
 export function parseJson(text: string | Buffer, { isCleaned = true } = {}): ParsedJson {
   const read = decode(text)
   if (!read.ok) return read
-  const value = parseOrFail(read.text, mayHoldLongInteger(read.text) ? keepDigits : undefined)
+  const value = parseOrFail(read.text, mayHoldLongInteger(read.bytes) ? keepDigits : undefined)
   if (!value.ok) return value
   if (!isCleaned) return value
   // A false hit (an escaped backslash before the u) only costs the walk: it looks at values, not at the text.
@@ -71,13 +71,16 @@ export function field(value: unknown, name: string): unknown {
 
 type Failure = Extract<ParsedJson, { ok: false }>
 
-function decode(text: string | Buffer, mostValues = Number.POSITIVE_INFINITY): { ok: true; text: string } | Failure {
+function decode(
+  text: string | Buffer,
+  mostValues = Number.POSITIVE_INFINITY,
+): { ok: true; text: string; bytes: Buffer } | Failure {
   const bytes = typeof text === 'string' ? Buffer.from(text) : text
   const start = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? 3 : 0
   const decoded = bytes.toString('utf8', start)
   const mayBeTooMuch = mostValues !== Number.POSITIVE_INFINITY || opensMoreThan(MAX_DEPTH, decoded)
   if (mayBeTooMuch && excessOf(bytes, mostValues)) return { ok: false, reason: 'too_deep' }
-  return decoded.trim() === '' ? { ok: false, reason: 'empty_body' } : { ok: true, text: decoded }
+  return decoded.trim() === '' ? { ok: false, reason: 'empty_body' } : { ok: true, text: decoded, bytes }
 }
 
 function parseOrFail(text: string, reviver: Reviver | undefined): ParsedJson {
@@ -104,14 +107,14 @@ function opensMoreThan(most: number, text: string): boolean {
  * A number of 16 digits or more covers one of each 16 places, so that only these are looked at. A false hit, in a string, only
  * costs time.
  */
-function mayHoldLongInteger(text: string): boolean {
-  for (let at = 15; at < text.length; at += 16) {
-    if (!isDigit(text, at)) continue
+function mayHoldLongInteger(bytes: Buffer): boolean {
+  for (let at = 15; at < bytes.length; at += 16) {
+    if (!isDigit(bytes[at])) continue
     let first = at
-    while (isDigit(text, first - 1)) first -= 1
+    while (isDigit(bytes[first - 1])) first -= 1
     let last = at
-    while (isDigit(text, last + 1)) last += 1
-    if (last - first >= 15 && BEFORE_A_NUMBER.test(text.slice(Math.max(0, first - 2), first))) return true
+    while (isDigit(bytes[last + 1])) last += 1
+    if (last - first >= 15 && BEFORE_A_NUMBER.test(bytes.toString('latin1', Math.max(0, first - 2), first))) return true
     // A run is looked at once, however long it is.
     at = last
   }
@@ -120,10 +123,9 @@ function mayHoldLongInteger(text: string): boolean {
 
 const BEFORE_A_NUMBER = /[:[,\s]-?$/
 
-/** Beyond the ends there is no digit: its code is NaN. */
-function isDigit(text: string, at: number): boolean {
-  const code = text.charCodeAt(at)
-  return code >= 0x30 && code <= 0x39
+/** Beyond the ends there is nothing. */
+function isDigit(byte: number | undefined): boolean {
+  return byte !== undefined && byte >= 0x30 && byte <= 0x39
 }
 
 /**
