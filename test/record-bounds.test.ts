@@ -55,8 +55,14 @@ describe('deliveries that wait for storage', () => {
     vi.spyOn(performance, 'now').mockImplementation(() => now)
     onTestFinished(() => void vi.restoreAllMocks())
     const commits: ((ids: string[]) => void)[] = []
-    const query = () =>
-      new Promise((done) => commits.push((ids) => done({ rows: ids.map((id) => ({ source: 'stripe', event_id: id })) })))
+    // Its rows come to a query one by one.
+    const query = (insert: { handleDataRow(row: { fields: string[] }): void }) =>
+      new Promise<void>((done) =>
+        commits.push((ids) => {
+          for (const id of ids) insert.handleDataRow({ fields: ['stripe', id] })
+          done()
+        }),
+      )
     const pool = { query } as unknown as pg.Pool // the recorder asks it for nothing else
     const recorder = createRecorder(pool, { eventJobsInsert: '', wake: '' })
     const deliver = async (id: string, at: number) => {

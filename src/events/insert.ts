@@ -1,4 +1,5 @@
-import { type Db, queryBriefly } from '../db.ts'
+import type pg from 'pg'
+import { queryBriefly } from '../db.ts'
 import { type Parameter, runPrepared } from './prepared.ts'
 import { eventKey, type Item } from './store.ts'
 
@@ -112,17 +113,17 @@ export function insertStatements(eventJobsInsert: string, wake: string): InsertS
 }
 
 /** Inserts what is new of the items, whose (source, event ID) are distinct; answers which were. */
-export async function insertEvents(db: Db, statements: InsertStatements, items: readonly Item[]): Promise<Set<string>> {
+export async function insertEvents(pool: pg.Pool, statements: InsertStatements, items: readonly Item[]): Promise<Set<string>> {
   // In an order that doesn't depend on the batch, so that two with the same events don't deadlock.
   const sorted = items.toSorted((a, b) => compare(a.delivery.source, b.delivery.source) || compare(a.event.id, b.event.id))
   const isOfOne = items.every(({ delivery }) => delivery.events.length === 1)
   const insert = isOfOne ? statements.rows.find(({ size }) => size >= items.length) : undefined
   if (insert) {
-    const rows = await runPrepared(db, asRows(insert, sorted))
+    const rows = await runPrepared(pool, asRows(insert, sorted))
     return new Set(rows.map(([source = '', id = '']) => eventKey(source, id)))
   }
   return queryBriefly<{ source: string; event_id: string }, Set<string>>(
-    db,
+    pool,
     asArrays(statements, sorted),
     (rows) => new Set(rows.map((row) => eventKey(row.source, row.event_id))),
   )

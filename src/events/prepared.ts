@@ -1,5 +1,4 @@
 import type pg from 'pg'
-import type { Db } from '../db.ts'
 
 /** A parameter: bytes and times go in PostgreSQL's binary form, all else as its text. */
 export type Parameter = string | number | boolean | Date | Buffer | null
@@ -18,11 +17,11 @@ interface Statement {
  * For what that one is dear at: hundreds of parameters, or large ones. It copies them again and again into a message that grows, and asks
  * what the columns are each time. What the statement held is let go of here, not when pg's callback is (ADR 9).
  */
-export async function runPrepared(db: Db, statement: Statement): Promise<readonly TextRow[]> {
+export async function runPrepared(pool: pg.Pool, statement: Statement): Promise<readonly TextRow[]> {
   const prepared = new Prepared(statement)
-  const run = db.query as unknown as (query: pg.Submittable, done: (error?: Error | null) => void) => void
   try {
-    await new Promise<void>((done, fail) => run.call(db, prepared, (error) => (error ? fail(error) : done())))
+    // A pool answers with a promise whatever the query is; its types know that of the library's own only.
+    await (pool.query(prepared) as unknown as Promise<void>)
     return prepared.rows
   } finally {
     prepared.letGo()

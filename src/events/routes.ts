@@ -103,9 +103,9 @@ export function createAcknowledge(deps: EventRoutesDeps): Acknowledge {
       res.end()
       return deps.refusals.refused(source, request, received.reason)
     }
-    report(received.status, { events: received.events.length, bytes: body.length })
     if (received.answer !== undefined) send(res, 'text/plain', received.answer)
     else send(res, 'application/json', JSON.stringify({ status: received.status, events: received.events }))
+    report(received.status, { events: received.events.length, bytes: body.length })
     await reached('ingest.acked')
   }
 }
