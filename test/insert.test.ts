@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { insertEvents, insertStatements } from '../src/events/insert.ts'
 import type { Item, NewEvent } from '../src/events/store.ts'
 import { openJobs } from '../src/follow-ups/queue.ts'
@@ -143,4 +143,15 @@ test('a POST of several events beside others has its bytes once, and jobs like t
     items.map((item) => ({ ...rowOf(item), ...(item.delivery === several.delivery && { body: null }) })).sort(byName),
   )
   expect((await jobsMade()).flat().sort()).toEqual(wanted(items).sort())
+})
+
+test('a batch as arrays has its times whatever the zone of the process', async () => {
+  // Until 1972 it was 44 minutes and 30 seconds behind.
+  vi.stubEnv('TZ', 'Africa/Monrovia')
+  onTestFinished(() => void vi.unstubAllEnvs())
+  const items = many(129)
+
+  await insertEvents(database.pool, statements, items)
+
+  expect(await storedRows()).toEqual(items.map(rowOf).sort(byName))
 })

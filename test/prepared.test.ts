@@ -22,6 +22,7 @@ describe('a parameter arrives as it is', () => {
     ['of two, three and four bytes', 'é €  \u{1f600}'],
     ['with what a text form would have to escape', `"\\ {},' \n`],
     ['without characters', ''],
+    ['of 21 kB in characters of three bytes', '€'.repeat(7_000)],
   ])('a text %s', async (_, text) => {
     const rows = await read(`select $1::text, octet_length($1)::text`, [text])
 
@@ -41,6 +42,17 @@ describe('a parameter arrives as it is', () => {
     const rows = await read(`select ($1::smallint + 1)::text, (not $2::bool)::text, ($3::bool is null)::text`, [-7, true, null])
 
     expect(rows).toEqual([['-6', 'false', 'true']])
+  })
+
+  test('the number with the longest text', async () => {
+    const longest = -1.2345678901234567e-6
+
+    const rows = await read(
+      `select ${Array.from({ length: 64 }, (_, at) => `($${at + 1}::float8)::text`).join()}`,
+      Array(64).fill(longest),
+    )
+
+    expect(rows[0]?.map(Number)).toEqual(Array(64).fill(longest))
   })
 
   test.each([0, 1, 16_383, 16_384, 16_385, 1_048_576])('bytes, %i of them between others', async (size) => {
@@ -81,6 +93,16 @@ test('what the database refuses, at once or as it is prepared, rejects with its 
   await expect(run('divide', 'select (1 / $1::int)::text')).rejects.toMatchObject({ code: '22012' })
   await expect(run('none', 'select $1::text from nowhere')).rejects.toMatchObject({ code: '42P01' })
   expect(await run('text', 'select $1::text')).toEqual([['0']])
+  await expect(run('text', `select $1 || '1'`)).rejects.toThrow('text is another prepared statement')
+  expect(await run('text', 'select $1::text')).toEqual([['0']])
+})
+
+test('what cannot be written rejects, and the next one runs', async () => {
+  const pool = poolOfOne()
+  const run = (value: Date) => runPrepared(pool, { name: 'time', text: 'select $1::timestamptz::text', values: [value] })
+
+  await expect(run(new Date(Number.NaN))).rejects.toThrow(RangeError)
+  expect(await run(new Date())).toHaveLength(1)
 })
 
 test('a connection that breaks while a statement runs rejects it, and the next one runs', async () => {

@@ -163,7 +163,7 @@ function asArrays({ arrays }: InsertStatements, items: readonly Item[]) {
     values: [
       deliveries.length === 1 ? deliveries[0]?.body : Buffer.concat(deliveries.map(({ body }) => body)),
       Buffer.concat(deliveries.map(({ sha256 }) => sha256)),
-      ...[...facts, ...forJobs].map(({ of }) => items.map((item, index) => of(item, jobs[index] ?? null))),
+      ...[...facts, ...forJobs].map(({ of }) => items.map((item, index) => asElement(of(item, jobs[index] ?? null)))),
       items.map(({ delivery }) => numbers.get(delivery)),
       offsets,
       deliveries.map(({ body }) => body.length),
@@ -171,6 +171,9 @@ function asArrays({ arrays }: InsertStatements, items: readonly Item[]) {
     ],
   }
 }
+
+/** In an array pg writes a time in the zone of this process, of which it knows whole minutes only. */
+const asElement = (value: Parameter) => (value instanceof Date ? value.toISOString() : value)
 
 /** Which events share a job. Those that turn out to be here already leave it to the others. */
 function jobNumbers(items: readonly Item[]): (number | null)[] {

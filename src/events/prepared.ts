@@ -3,22 +3,19 @@ import type pg from 'pg'
 /** A parameter: bytes and times go in PostgreSQL's binary form, all else as its text. */
 export type Parameter = string | number | boolean | Date | Buffer | null
 
-/** A row that a prepared statement returns: the texts of its columns. */
+/** A row that a prepared statement returns: the texts of its columns, none of which may be null. */
 export type TextRow = readonly string[]
-
-interface Statement {
-  name: string
-  text: string
-  values: readonly Parameter[]
-}
 
 /**
  * Runs a statement of the ack path, prepared once for each connection, and resolves with its rows; rejects as the library's own queries do.
  * For what that one is dear at: hundreds of parameters, or large ones. It copies them again and again into a message that grows, and asks
  * what the columns are each time. What the statement held is let go of here, not when pg's callback is (ADR 9).
  */
-export async function runPrepared(pool: pg.Pool, statement: Statement): Promise<readonly TextRow[]> {
-  const prepared = new Prepared(statement)
+export async function runPrepared(
+  pool: pg.Pool,
+  { name, text, values }: { name: string; text: string; values: readonly Parameter[] },
+): Promise<readonly TextRow[]> {
+  const prepared = new Prepared(name, text, bindMessage(name, values))
   try {
     // A pool answers with a promise whatever the query is; its types know that of the library's own only.
     await (pool.query(prepared) as unknown as Promise<void>)
@@ -28,10 +25,9 @@ export async function runPrepared(pool: pg.Pool, statement: Statement): Promise<
   }
 }
 
-/** What a connection knows of its prepared statements. */
+/** The texts of the statements that a connection has prepared. */
 interface Preparing extends pg.Connection {
   parsedStatements: Record<string, string | undefined>
-  submittedNamedStatements: Record<string, string | undefined>
 }
 
 /** The library calls these by name as the answers to a query come in. */
@@ -40,34 +36,29 @@ class Prepared implements pg.Submittable {
   readonly text: string
   rows: TextRow[] = []
   callback?: (error?: Error | null) => void
-  #values: readonly Parameter[]
+  #message: readonly Buffer[]
 
-  constructor({ name, text, values }: Statement) {
+  /** `message` gives the parameters. It is made before there is a connection, which could not be used any more if that failed. */
+  constructor(name: string, text: string, message: readonly Buffer[]) {
     this.name = name
     this.text = text
-    this.#values = values
+    this.#message = message
   }
 
-  submit(given: pg.Connection): void {
-    const connection = given as Preparing
-    const isParsed =
-      connection.parsedStatements[this.name] !== undefined || connection.submittedNamedStatements[this.name] !== undefined
+  submit(connection: pg.Connection): Error | undefined {
+    const prepared = (connection as Preparing).parsedStatements[this.name]
+    if (prepared !== undefined && prepared !== this.text) return new Error(`${this.name} is another prepared statement`)
     connection.stream.cork()
-    try {
-      if (!isParsed) {
-        connection.parse({ name: this.name, text: this.text, types: [] }, false)
-        connection.submittedNamedStatements[this.name] = this.text
-      }
-      for (const piece of bindMessage(this.name, this.#values)) connection.stream.write(piece)
-      connection.execute(null, false)
-      connection.sync()
-    } finally {
-      connection.stream.uncork()
-    }
+    if (prepared === undefined) connection.parse({ name: this.name, text: this.text, types: [] }, false)
+    for (const piece of this.#message) connection.stream.write(piece)
+    connection.execute(null, false)
+    connection.sync()
+    connection.stream.uncork()
+    return undefined
   }
 
   letGo(): void {
-    this.#values = []
+    this.#message = []
     this.rows = []
   }
 
@@ -95,13 +86,13 @@ const EPOCH_MS = Date.UTC(2000, 0, 1)
  * documentation). Its columns come as texts.
  */
 function bindMessage(statement: string, values: readonly Parameter[]): Buffer[] {
-  // Room for each text as if all of its characters were of three bytes.
+  // Room for each text as if all of its characters were of three bytes; a number has 25 characters at most.
   let room = 16 + 3 * statement.length
   let apart = 0
   for (const value of values) {
     room += 6
     if (typeof value === 'string') room += 3 * value.length
-    else if (!(value instanceof Buffer)) room += value === null ? 0 : 24
+    else if (!(value instanceof Buffer)) room += value === null ? 0 : 25
     else if (value.length < COPIED_BELOW) room += value.length
     else apart += value.length
   }
