@@ -1,5 +1,6 @@
-import { spawn } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { describeError, maskAddresses } from '../src/log.ts'
 
@@ -39,6 +40,33 @@ test('masking takes linear time', () => {
   for (const text of ['a@'.repeat(50_000), '@'.repeat(100_000), 'a'.repeat(100_000)]) maskAddresses(text)
 
   expect(performance.now() - started).toBeLessThan(100)
+})
+
+test('each line has its own time, in a second that goes on, in the next and when the clock is set back', async () => {
+  const times = [
+    '2026-11-30T23:59:58.999Z',
+    '2026-11-30T23:59:59.000Z',
+    '2026-11-30T23:59:59.007Z',
+    '2026-11-30T23:59:59.070Z',
+    '2026-12-01T00:00:00.700Z',
+    '2026-11-30T23:59:59.001Z',
+    '1969-12-31T23:59:59.999Z',
+  ]
+  const program = `const { createLog } = await import(${JSON.stringify(new URL('../src/log.ts', import.meta.url).href)})
+    const log = createLog('info', 'test')
+    for (const time of ${JSON.stringify(times)}) {
+      Date.now = () => Date.parse(time)
+      log.info('a line')
+    }`
+
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program])
+
+  expect(
+    stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line).time),
+  ).toEqual(times)
 })
 
 test('a process whose log nobody reads any more still ends', async () => {
